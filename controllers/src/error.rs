@@ -35,7 +35,7 @@ pub enum Error {
     #[error("Cluster.cluster.karmada.io {0:?} not found")]
     NoCluster(String),
     #[error(transparent)]
-    Override(#[from] overriding::Failed),
+    Override(#[from] overriding::FailedOverride),
     #[error(transparent)]
     Interpreter(#[from] crowsnest_interpreter::Error),
     #[error(transparent)]

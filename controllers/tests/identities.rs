@@ -100,8 +100,8 @@ impl Ca {
                 user.extra.clear();
                 Ok(Some(user))
             }
-            PeerCertificate::Nobody => Ok(None),
-            PeerCertificate::Refused(why) => Err(why),
+            PeerCertificate::Anonymous => Ok(None),
+            PeerCertificate::Rejected(why) => Err(why),
         }
     }
 }

@@ -8,16 +8,16 @@ mod descheduling;
 mod detector;
 mod failover;
 mod health;
-mod home;
 mod interpreting;
 mod leading;
 mod name_collisions;
 mod rebalancing;
 mod runtime;
 mod scheduling;
+mod test_env;
 
-use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
+use test_env::{TestEnv, builtin, custom, definition};
 
 use crowsnest_api::names::work_name;
 use crowsnest_apimachinery::names::ClusterName;
@@ -54,8 +54,8 @@ async fn merge(objects: &Objects, resource: &Resource, name: &str, patch: Value)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1", "b": "2"}});
@@ -63,22 +63,22 @@ async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     for name in ["m1", "m2"] {
-        let member = home.member(name);
-        home.when(&member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+        let member = env.member(name);
+        env.wait_for(&member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
     }
     let applied = |object: &Value| condition_is(object, "FullyApplied", "True");
-    let bound = home.when(&control_plane, &binding(), "default", "app-configmap", applied).await;
+    let bound = env.wait_for(&control_plane, &binding(), "default", "app-configmap", applied).await;
     assert_eq!(bound["spec"]["clusters"], json!([{"name": "m1"}, {"name": "m2"}]));
     assert_eq!(bound["metadata"]["annotations"]["propagationpolicy.karmada.io/name"], "p");
 
     // Changed and removed keys are propagated to every member; changes in a member are reverted.
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "9", "b": null}})).await;
-    let m1 = home.member("m1");
-    home.when(&m1, &config_map, "default", "app", |object| object["data"] == json!({"a": "9"})).await;
+    let m1 = env.member("m1");
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"] == json!({"a": "9"})).await;
     merge(&m1, &config_map, "app", json!({"data": {"a": "drifted"}})).await;
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
     m1.delete(Target::new(&config_map, "default", "app")).await.unwrap();
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
 
     // An override changes one member only.
     let overrides = custom("policy.karmada.io", "v1alpha1", "overridepolicies", "OverridePolicy", true);
@@ -91,34 +91,34 @@ async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
         }]},
     });
     control_plane.create(&overrides, "default", &in_m2).await.unwrap();
-    let m2 = home.member("m2");
-    home.when(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "m2").await;
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
+    let m2 = env.member("m2");
+    env.wait_for(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "m2").await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
 
     // A full resync writes nothing.
-    home.quiet().await;
-    let before = home.written();
-    home.manager.full_resync().await.unwrap();
-    home.quiet().await;
-    assert_eq!(before, home.written(), "a full resync wrote something");
+    env.wait_until_settled().await;
+    let before = env.last_writes();
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_settled().await;
+    assert_eq!(before, env.last_writes(), "a full resync wrote something");
 
     // Another placement deletes the object in m2. Without a binding, it is deleted in m1 as well.
     let narrowed = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}}});
     merge(&control_plane, &propagation_policy(), "p", narrowed).await;
-    home.gone(&m2, &config_map, "default", "app").await;
+    env.wait_for_deletion(&m2, &config_map, "default", "app").await;
     control_plane.delete(Target::new(&propagation_policy(), "default", "p")).await.unwrap();
     control_plane.delete(Target::new(&config_map, "default", "app")).await.unwrap();
     control_plane.delete(Target::new(&binding(), "default", "app-configmap")).await.unwrap();
-    home.gone(&m1, &config_map, "default", "app").await;
-    home.gone(&control_plane, &binding(), "default", "app-configmap").await;
-    home.stop().await;
+    env.wait_for_deletion(&m1, &config_map, "default", "app").await;
+    env.wait_for_deletion(&control_plane, &binding(), "default", "app-configmap").await;
+    env.stop().await;
 }
 
 /// Karmada's proposal "dispatch-suspension": deletion of the template is not suspended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_template_is_deleted() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
     let work = custom("work.karmada.io", "v1alpha1", "works", "Work", true);
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -126,9 +126,9 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
     control_plane.create(&config_map, "default", &template).await.unwrap();
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
     for member in [&m1, &m2] {
-        home.when(member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+        env.wait_for(member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
     }
     let spec_for = |clusters: &[&str], suspended: &[&str]| {
         json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": clusters}},
@@ -139,25 +139,25 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
 
     // One update suspends m1 and removes it from the placement. The object in m1 stays unchanged.
     merge(&control_plane, &propagation_policy(), "p", spec_for(&["m2"], &["m1"])).await;
-    home.when(&control_plane, &binding(), "default", "app-configmap", is_bound_to(json!([{"name": "m2"}]))).await;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", is_bound_to(json!([{"name": "m2"}]))).await;
     let is_suspended = |work: &Value| work["spec"]["suspendDispatching"] == true;
-    home.when(&control_plane, &work, "karmada-es-m1", &of_m1, is_suspended).await;
+    env.wait_for(&control_plane, &work, "karmada-es-m1", &of_m1, is_suspended).await;
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
-    home.when(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
-    home.quiet().await;
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+    env.wait_for(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
+    env.wait_until_settled().await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
 
     // The object is deleted once m1 is resumed.
     merge(&control_plane, &propagation_policy(), "p", spec_for(&["m2"], &[])).await;
-    home.gone(&m1, &config_map, "default", "app").await;
+    env.wait_for_deletion(&m1, &config_map, "default", "app").await;
 
     // Deleting the template deletes the object in all members.
     let all = json!({"spec": {"suspension": {"dispatching": true}}});
     merge(&control_plane, &propagation_policy(), "p", all).await;
     control_plane.delete(Target::new(&config_map, "default", "app")).await.unwrap();
     control_plane.delete(Target::new(&binding(), "default", "app-configmap")).await.unwrap();
-    home.gone(&m2, &config_map, "default", "app").await;
-    home.stop().await;
+    env.wait_for_deletion(&m2, &config_map, "default", "app").await;
+    env.stop().await;
 }
 
 /// Returns true if any file in the directory contains the text.
@@ -174,8 +174,8 @@ fn is_anywhere_in(directory: &std::path::Path, text: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secret_values_reach_members_and_are_never_cached() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let secret = builtin("", "secrets", "Secret");
     let (first, second) = ("aHVudGVyMS1maXJzdA==", "aHVudGVyMi1zZWNvbmQ=");
     let template = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -183,28 +183,28 @@ async fn secret_values_reach_members_and_are_never_cached() {
     let wanted = policy("p", "Secret", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&secret, "default", &template).await.unwrap();
-    let m1 = home.member("m1");
+    let m1 = env.member("m1");
     let has = |value: &'static str| move |object: &Value| object["data"] == json!({"password": value});
-    home.when(&m1, &secret, "default", "db", has(first)).await;
+    env.wait_for(&m1, &secret, "default", "db", has(first)).await;
 
     // A change of only the value, which is not cached, is propagated. A change in a member is reverted.
     merge(&control_plane, &secret, "db", json!({"data": {"password": second}})).await;
-    home.when(&m1, &secret, "default", "db", has(second)).await;
+    env.wait_for(&m1, &secret, "default", "db", has(second)).await;
     merge(&m1, &secret, "db", json!({"data": {"password": "ZHJpZnQ="}})).await;
-    home.when(&m1, &secret, "default", "db", has(second)).await;
+    env.wait_for(&m1, &secret, "default", "db", has(second)).await;
 
     let key = RecordKey::new(ClusterName::parse("m1").unwrap(), secret.gvr.clone(), "default", "db");
-    assert!(home.index.get(&key).await.unwrap().unwrap().record.redacted);
+    assert!(env.index.get(&key).await.unwrap().unwrap().record.redacted);
     for value in [first, second] {
-        assert!(!is_anywhere_in(home.directory.path(), value), "the cache contains {value}");
+        assert!(!is_anywhere_in(env.directory.path(), value), "the cache contains {value}");
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_is_divided_and_its_status_aggregated() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let deployment = builtin("apps", "deployments", "Deployment");
     let template = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
@@ -224,9 +224,9 @@ async fn a_deployment_is_divided_and_its_status_aggregated() {
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment, "default", &template).await.unwrap();
     for (name, replicas) in [("m1", 1), ("m2", 4)] {
-        let member = home.member(name);
+        let member = env.member(name);
         let live =
-            home.when(&member, &deployment, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
+            env.wait_for(&member, &deployment, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
         let status = json!({"status": {
             "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
             "availableReplicas": replicas, "observedGeneration": live["metadata"]["generation"],
@@ -234,13 +234,13 @@ async fn a_deployment_is_divided_and_its_status_aggregated() {
         member.merge(Target::new(&deployment, "default", "web").status(), &status).await.unwrap();
     }
     let summed = |object: &Value| object["status"]["readyReplicas"] == 5;
-    home.when(&control_plane, &deployment, "default", "web", summed).await;
+    env.wait_for(&control_plane, &deployment, "default", "web", summed).await;
     let healthy = |object: &Value| {
         let items = object["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
     };
-    home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    env.stop().await;
 }
 
 fn deployment() -> Resource {
@@ -276,8 +276,8 @@ async fn customize(control_plane: &Objects, rules: Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_in_one_cluster_does_not_block_others() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let script = "function ReviseReplica(obj, replicas)
         if replicas == 1 then error('not alone', 0) end
         obj.spec.replicas = replicas
@@ -296,29 +296,29 @@ async fn a_failure_in_one_cluster_does_not_block_others() {
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
     let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
-    let live = home.when(&home.member("m2"), &deployment(), "default", "web", revised).await;
+    let live = env.wait_for(&env.member("m2"), &deployment(), "default", "web", revised).await;
     assert_eq!(live["spec"]["replicas"], 4);
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", json!({}));
     wanted["spec"]["schedulerName"] = json!("of-somebody-else");
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
-    home.when(&control_plane, &binding(), "default", "web-deployment", |_| true).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", |_| true).await;
     let clusters = json!({"spec": {"clusters": [{"name": "gone", "replicas": 1}, {"name": "m1", "replicas": 4}]}});
     merge(&control_plane, &binding(), "web-deployment", clusters).await;
     for about in ["web-deployment", "web"] {
-        let message = home.event_message("SyncWorkFailed", about).await;
+        let message = env.event_message("SyncWorkFailed", about).await;
         assert_eq!(message, "Cluster.cluster.karmada.io \"gone\" not found", "{about}");
     }
-    let live = home.when(&home.member("m1"), &deployment(), "default", "web", |_| true).await;
+    let live = env.wait_for(&env.member("m1"), &deployment(), "default", "web", |_| true).await;
     assert_eq!(live["spec"]["replicas"], 4);
-    home.stop().await;
+    env.stop().await;
 }
 
 /// A CustomResourceDefinition with an open schema and a status subresource.
@@ -337,15 +337,15 @@ fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let clone_set = custom("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", true);
     let clone_sets = kind("apps.kruise.io", "v1alpha1", "cloneset", "CloneSet");
     control_plane.create(&definition(), "", &clone_sets).await.unwrap();
-    home.gone(&control_plane, &clone_set, "default", "none").await;
+    env.wait_for_deletion(&control_plane, &clone_set, "default", "none").await;
     for name in ["m1", "m2"] {
-        home.serve_definitions(name).await;
-        home.member(name).create(&definition(), "", &clone_sets).await.unwrap();
+        env.serve_definitions(name).await;
+        env.member(name).create(&definition(), "", &clone_sets).await.unwrap();
     }
     let cluster = custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false);
     let serves = |cluster: &Value| {
@@ -353,7 +353,7 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
         groups.into_iter().flatten().any(|group| group["groupVersion"] == "apps.kruise.io/v1alpha1")
     };
     for name in ["m1", "m2"] {
-        home.when(&control_plane, &cluster, "", name, serves).await;
+        env.wait_for(&control_plane, &cluster, "", name, serves).await;
     }
     let weighted = json!({"replicaScheduling": {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
@@ -369,9 +369,9 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
         "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]}}}});
     control_plane.create(&clone_set, "default", &template).await.unwrap();
     for (name, replicas) in [("m1", 1), ("m2", 2)] {
-        let member = home.member(name);
+        let member = env.member(name);
         let live =
-            home.when(&member, &clone_set, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
+            env.wait_for(&member, &clone_set, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
         let status = json!({"status": {
             "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas,
             "updateRevision": format!("web-{name}"), "observedGeneration": live["metadata"]["generation"],
@@ -384,23 +384,23 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
             && status["updateRevision"] == "web-m2"
             && status["observedGeneration"] == object["metadata"]["generation"]
     };
-    home.when(&control_plane, &clone_set, "default", "web", summed).await;
+    env.wait_for(&control_plane, &clone_set, "default", "web", summed).await;
     let healthy = |object: &Value| {
         let items = object["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
     };
-    home.when(&control_plane, &binding(), "default", "web-cloneset", healthy).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-cloneset", healthy).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
     let gadgets = kind("example.io", "v1", "gadget", "Gadget");
     control_plane.create(&definition(), "", &gadgets).await.unwrap();
-    home.gone(&control_plane, &gadget, "default", "none").await;
+    env.wait_for_deletion(&control_plane, &gadget, "default", "none").await;
     let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     let template = json!({"apiVersion": "example.io/v1", "kind": "Gadget",
@@ -408,8 +408,10 @@ async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() 
     control_plane.create(&gadget, "default", &template).await.unwrap();
     // The scheduler does not assign clusters that do not serve the kind. An administrator who does so manually gets
     // an error.
-    home.when(&control_plane, &binding(), "default", "g-gadget", |object| condition_is(object, "Scheduled", "False"))
-        .await;
+    env.wait_for(&control_plane, &binding(), "default", "g-gadget", |object| {
+        condition_is(object, "Scheduled", "False")
+    })
+    .await;
     merge(
         &control_plane,
         &binding(),
@@ -419,21 +421,21 @@ async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() 
     .await;
     let words = "Failed to apply all manifests (0/1): the server could not find the requested resource";
     let is_reported = |object: &Value| object["status"]["aggregatedStatus"][0]["appliedMessage"] == words;
-    home.when(&control_plane, &binding(), "default", "g-gadget", is_reported).await;
+    env.wait_for(&control_plane, &binding(), "default", "g-gadget", is_reported).await;
 
-    home.serve_definitions("m1").await;
-    let m1 = home.member("m1");
+    env.serve_definitions("m1").await;
+    let m1 = env.member("m1");
     m1.create(&definition(), "", &gadgets).await.unwrap();
-    home.when(&m1, &gadget, "default", "g", |object| object["spec"]["size"] == 3).await;
+    env.wait_for(&m1, &gadget, "default", "g", |object| object["spec"]["size"] == 3).await;
     let applied = |object: &Value| condition_is(object, "FullyApplied", "True");
-    home.when(&control_plane, &binding(), "default", "g-gadget", applied).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "g-gadget", applied).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dependencies_follow_their_parents_and_labels() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let script = "function GetDependencies(obj)
         return {{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace,
             labelSelector = {matchLabels = {app = 'web'}}}}
@@ -449,33 +451,33 @@ async fn dependencies_follow_their_parents_and_labels() {
     wanted["spec"]["preserveResourcesOnDeletion"] = json!(true);
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
-    let m1 = home.member("m1");
+    let m1 = env.member("m1");
     let shown = |resolution: &'static str, preserve: bool| {
         move |binding: &Value| {
             binding["spec"]["conflictResolution"] == resolution
                 && binding["spec"]["preserveResourcesOnDeletion"] == preserve
         }
     };
-    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
-    home.when(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
+    env.wait_for(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
 
     // Settings that the parent no longer has are reverted.
     let taken_back = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
     merge(&control_plane, &propagation_policy(), "p", taken_back).await;
-    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
 
     // An object that the parent no longer refers to is released.
     merge(&control_plane, &config_map, "conf", json!({"metadata": {"labels": {"app": "other"}}})).await;
     let let_go = |binding: &Value| binding["spec"].get("requiredBy").is_none();
-    home.when(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
-    home.gone(&m1, &config_map, "default", "conf").await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
+    env.wait_for_deletion(&m1, &config_map, "default", "conf").await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_tolerate_it() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let placed = "policy.karmada.io/applied-placement";
     let tolerating = json!({"clusterTolerations": [{"operator": "Exists"}]}).to_string();
     let bindings = [
@@ -497,17 +499,17 @@ async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_to
     let tainted = json!({"spec": {"taints": [{"key": "drain", "effect": "NoExecute"}]}});
     control_plane.merge(Target::new(&cluster, "", "m1"), &tainted).await.unwrap();
     let evicted = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m1";
-    home.when(&control_plane, &binding(), "default", "known", evicted).await;
+    env.wait_for(&control_plane, &binding(), "default", "known", evicted).await;
 
     let stays = |binding: &Value| binding["spec"]["clusters"] == json!([{"name": "m1"}]);
-    home.when(&control_plane, &binding(), "default", "unknown", stays).await;
+    env.wait_for(&control_plane, &binding(), "default", "unknown", stays).await;
     merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
-    home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
+    env.wait_for(&control_plane, &binding(), "default", "unknown", evicted).await;
 
     // A full resync enqueues bindings in the tainted cluster or with an eviction from it, and no others.
-    let before = home.reconciles("resource-binding-graceful-eviction-controller").await;
-    home.manager.full_resync().await.unwrap();
+    let before = env.reconciles("resource-binding-graceful-eviction-controller").await;
+    env.manager.full_resync().await.unwrap();
     // The failed one may be retried once more.
-    assert!((3..=4).contains(&(home.reconciles("resource-binding-graceful-eviction-controller").await - before)));
-    home.stop().await;
+    assert!((3..=4).contains(&(env.reconciles("resource-binding-graceful-eviction-controller").await - before)));
+    env.stop().await;
 }

@@ -23,7 +23,7 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     let store = match SqliteStore::read_only(data_dir, Arc::new(Codec::default())).await {
         Ok(store) => store,
         Err(error @ Error::Damaged { .. }) => {
-            report.problem(error.chain());
+            report.add_problem(error.chain());
             return Ok(report);
         }
         Err(error) => return Err(error),
@@ -32,8 +32,8 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     let (opened_at, identity) = (store.latest().await?, store.known_identity().await?);
     let text = engine::local_indexes().find_map(|local| (local.inspect)(data_dir).transpose()).transpose();
     // While another process writes, the two are read at different times and cannot be compared.
-    let still = store.newest().await? == opened_at;
-    check_text(text, &identity, opened_at, still, &mut report);
+    let is_unchanged = store.newest().await? == opened_at;
+    check_text(text, &identity, opened_at, is_unchanged, &mut report);
     Ok(report)
 }
 
@@ -41,33 +41,36 @@ fn check_text(
     text: Result<Option<Inspection>, Error>,
     identity: &str,
     latest: Seq,
-    still: bool,
+    is_unchanged: bool,
     report: &mut CheckReport,
 ) {
-    let found = match text {
-        Ok(Some(found)) => found,
+    let inspection = match text {
+        Ok(Some(inspection)) => inspection,
         Ok(None) => {
             report.behind = latest.0;
             return;
         }
         Err(error) => {
-            report.problem(error.chain());
+            report.add_problem(error.chain());
             return;
         }
     };
-    report.documents = found.documents;
-    let damaged = !found.damaged.is_empty();
-    for file in found.damaged {
-        report.problem(format!("the text index's file {} is damaged", file.display()));
+    report.documents = inspection.documents;
+    let damaged = !inspection.damaged.is_empty();
+    for file in inspection.damaged {
+        report.add_problem(format!("the text index's file {} is damaged", file.display()));
     }
-    if found.identity != identity {
+    if inspection.identity != identity {
         // It is deleted at the next start.
         report.behind = latest.0;
         return;
     }
-    report.behind = latest.0.saturating_sub(found.seq.0);
-    if still && found.seq == latest && !damaged && found.documents != report.records {
-        report.problem(format!("the text index has {} documents of {} records", found.documents, report.records));
+    report.behind = latest.0.saturating_sub(inspection.seq.0);
+    if is_unchanged && inspection.seq == latest && !damaged && inspection.documents != report.records {
+        report.add_problem(format!(
+            "the text index has {} documents of {} records",
+            inspection.documents, report.records
+        ));
     }
 }
 
@@ -81,19 +84,19 @@ pub enum Rebuild {
 }
 
 /// Deletes the files; no process may have them open. Returns true if there were any.
-pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
-    let mut there = false;
+pub fn discard(data_dir: &Path, scope: Rebuild) -> Result<bool, Error> {
+    let mut was_deleted = false;
     for folder in engine::local_indexes().flat_map(|local| local.folders) {
-        there |= remove(&data_dir.join(folder))?;
+        was_deleted |= remove(&data_dir.join(folder))?;
     }
-    if what == Rebuild::Everything {
-        there |= sqlite::discard(data_dir)?;
+    if scope == Rebuild::Everything {
+        was_deleted |= sqlite::discard(data_dir)?;
     }
-    Ok(there)
+    Ok(was_deleted)
 }
 
 /// Deletes the records, and the cache's other files in `data_dir`. Returns false if there were none.
-pub async fn empty(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
+pub async fn delete_all(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
     // A database in use is rejected before anything is deleted.
     let records = format::discard(store, None).await?;
     let files = data_dir.map_or(Ok(false), |data_dir| discard(data_dir, Rebuild::Everything))?;
@@ -124,10 +127,10 @@ mod tests {
     const PODS: usize = 300;
 
     /// Fills a cache with some hundred different pods and closes it.
-    async fn filled(home: &Path) {
-        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
-        let fleet = Fleet::detached(kube::Client::try_from(nowhere).unwrap());
-        let (options, codec) = (IndexOptions::new(home), Arc::new(Codec::default()));
+    async fn fill(data_dir: &Path) {
+        let unreachable_config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let fleet = Fleet::empty(kube::Client::try_from(unreachable_config).unwrap());
+        let (options, codec) = (IndexOptions::new(data_dir), Arc::new(Codec::default()));
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         let opened = OpenedStore { store, replicated: None, codec: Arc::clone(&codec) };
         let index = Index::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
@@ -143,7 +146,7 @@ mod tests {
             Step::Put(Box::new(draft), packed)
         });
         let collection = CollectionKey::new(cluster("member1"), resource_of(&pod(0)));
-        let batch = Batch { collection, epoch: Epoch::ALONE, steps: steps.collect(), progress: Progress::default() };
+        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: steps.collect(), progress: Progress::default() };
         index.inner.shared.writer.apply_and_wait(batch).await.unwrap();
         let latest = index.seq();
         index.searcher().searchable().wait_for(|seq| *seq >= latest).await.unwrap();
@@ -161,10 +164,10 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn damage_is_found() {
-        let home = tempfile::tempdir().unwrap();
-        assert!(check(home.path()).await.unwrap_err().to_string().contains("cache.sqlite"));
-        filled(home.path()).await;
-        let report = check(home.path()).await.unwrap();
+        let data_dir = tempfile::tempdir().unwrap();
+        assert!(check(data_dir.path()).await.unwrap_err().to_string().contains("cache.sqlite"));
+        fill(data_dir.path()).await;
+        let report = check(data_dir.path()).await.unwrap();
         assert_eq!(
             (report.is_sound(), report.records, report.documents, report.behind),
             (true, PODS as u64, PODS as u64, 0),
@@ -172,34 +175,34 @@ mod tests {
         );
 
         let folder = engine::local_indexes().flat_map(|local| local.folders).next().unwrap();
-        let text = home.path().join(folder);
+        let text = data_dir.path().join(folder);
         let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
-        let report = check(home.path()).await.unwrap();
+        let report = check(data_dir.path()).await.unwrap();
         assert!(report.problems.iter().all(|p| p.starts_with("the text index")) && !report.is_sound(), "{report:?}");
-        assert!(discard(home.path(), Rebuild::Text).unwrap());
-        let report = check(home.path()).await.unwrap();
+        assert!(discard(data_dir.path(), Rebuild::Text).unwrap());
+        let report = check(data_dir.path()).await.unwrap();
         assert_eq!((report.is_sound(), report.documents, report.behind > 0), (true, 0, true), "{report:?}");
 
-        damage(&home.path().join(sqlite::FILE));
-        assert!(!check(home.path()).await.unwrap().is_sound());
-        assert!(discard(home.path(), Rebuild::Everything).unwrap());
-        assert!(!discard(home.path(), Rebuild::Everything).unwrap());
+        damage(&data_dir.path().join(sqlite::FILE));
+        assert!(!check(data_dir.path()).await.unwrap().is_sound());
+        assert!(discard(data_dir.path(), Rebuild::Everything).unwrap());
+        assert!(!discard(data_dir.path(), Rebuild::Everything).unwrap());
         // The cache can be filled again.
-        filled(home.path()).await;
-        assert!(check(home.path()).await.unwrap().is_sound());
+        fill(data_dir.path()).await;
+        assert!(check(data_dir.path()).await.unwrap().is_sound());
     }
 
     #[tokio::test]
     async fn other_files_are_refused_in_one_line() {
-        let home = tempfile::tempdir().unwrap();
-        std::fs::write(home.path().join(sqlite::FILE), vec![b'x'; 9000]).unwrap();
-        let options = IndexOptions::new(home.path());
+        let data_dir = tempfile::tempdir().unwrap();
+        std::fs::write(data_dir.path().join(sqlite::FILE), vec![b'x'; 9000]).unwrap();
+        let options = IndexOptions::new(data_dir.path());
         let refused = SqliteStore::open(&options, Arc::default()).await.unwrap_err().chain();
         assert!(refused.contains("it is damaged; `crowsnest cache rebuild`") && !refused.contains('\n'), "{refused}");
-        let report = check(home.path()).await.unwrap();
+        let report = check(data_dir.path()).await.unwrap();
         assert!(report.problems[0].contains("is damaged"), "{report:?}");
-        discard(home.path(), Rebuild::Everything).unwrap();
+        discard(data_dir.path(), Rebuild::Everything).unwrap();
         assert_eq!(SqliteStore::open(&options, Arc::default()).await.unwrap().latest().await.unwrap(), Seq(0));
     }
 }

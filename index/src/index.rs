@@ -8,7 +8,7 @@ use crate::replicas::Claims;
 use crate::replicas::election;
 use crate::replicas::follower::LogFollower;
 use crate::replicas::interests::SharedInterests;
-use crate::replicas::keeper::Keeper;
+use crate::replicas::keeper::LeaseKeeper;
 use crate::replicas::states::SharedStates;
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
@@ -16,8 +16,8 @@ use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::authorization::rbac_resources;
 use crowsnest_search::{Searcher, SearcherParts};
+use crowsnest_store::ReplicaView;
 use crowsnest_store::States;
-use crowsnest_store::View;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::postgres::{self, PostgresStore};
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     /// Identity of the store. Keep it secret: cluster aliases are derived from it.
     identity: String,
     /// Interests in RBAC objects, which authorization always needs.
-    _rules: Vec<InterestGuard>,
+    _rbac_interests: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
     /// Export targets.
     pub engines: Arc<Engines>,
@@ -75,16 +75,16 @@ pub(crate) struct OpenedStore {
     pub codec: Arc<Codec>,
 }
 
-/// Failing workers with their reasons. Empty is healthy.
+/// Failing workers with their reasons; empty while all of them work.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 
-fn failing((part, reason): (&&str, &String)) -> String {
+fn describe_failure((part, reason): (&&str, &String)) -> String {
     format!("worker {part} of the cache failed: {reason}")
 }
 
 impl Index {
     /// Opens the store, starts the workers and starts collecting. Returns immediately;
-    /// [`CollectionState::complete`] reports which collections are complete.
+    /// [`CollectionState::complete`] states which collections are complete.
     pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
         Self::open_with(fleet, options, Interests::default()).await
     }
@@ -95,7 +95,7 @@ impl Index {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
             StoreOptions::Sqlite => {
-                crate::kept::settle(&options)?;
+                crate::ingest_rules::apply(&options)?;
                 let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
                 let opened = OpenedStore { store, replicated: None, codec };
                 Self::with_store(fleet, options, interests, opened, true).await
@@ -106,8 +106,8 @@ impl Index {
                 }
                 let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
                 let mut store = PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?;
-                store.belong_to(&control_plane_id(&fleet).await?).await?;
-                store.choose_labels(&options.chosen_labels).await?;
+                store.check_control_plane(&control_plane_id(&fleet).await?).await?;
+                store.index_labels(&options.indexed_labels).await?;
                 let store = Arc::new(store);
                 let opened = OpenedStore { store: Arc::clone(&store) as _, replicated: Some(store), codec };
                 Self::with_store(fleet, options, interests, opened, true).await
@@ -124,7 +124,7 @@ impl Index {
     ) -> Result<Self, Error> {
         let (changes, bytes) = (options.tail_changes, options.tail_bytes);
         let tail = Arc::new(match &replicated {
-            Some(log) => postgres::resumed(log, changes, bytes).await?,
+            Some(log) => postgres::resume_tail(log, changes, bytes).await?,
             None => Tail::new(store.latest().await?, changes, bytes),
         });
         let states = Arc::new(States::default());
@@ -133,16 +133,16 @@ impl Index {
             stored_scopes.insert(stored.key.clone(), stored.scope);
             // The records are available, but the collection is not followed yet.
             let resumed = collect && replicated.is_none();
-            let trouble = resumed.then(|| "it was stored before this start and is being resumed".to_owned());
+            let stale_reason = resumed.then(|| "it was stored before this start and is being resumed".to_owned());
             states.update(&stored.key, |state| {
-                *state = CollectionState { trouble: trouble.or(stored.state.trouble), ..stored.state }
+                *state = CollectionState { stale_reason: stale_reason.or(stored.state.stale_reason), ..stored.state }
             });
         }
         let metrics = Arc::new(Metrics::default());
         let claims = Arc::new(if replicated.is_some() { Claims::none() } else { Claims::everything() });
         let tasks = Tasks::default();
         let stop = tasks.stopping().clone();
-        let seen = Arc::new(AtomicU64::default());
+        let indexed_seq = Arc::new(AtomicU64::default());
         let writer = Writer {
             store: Arc::clone(&store),
             tail: Arc::clone(&tail),
@@ -150,7 +150,7 @@ impl Index {
             claims: Arc::clone(&claims),
             metrics: Arc::clone(&metrics),
             history: options.history,
-            seen: Arc::clone(&seen),
+            indexed_seq: Arc::clone(&indexed_seq),
             now_ms: options.clock,
         };
         let (handle, writing) = writer.prepare(stop.clone());
@@ -174,23 +174,23 @@ impl Index {
             served: RwLock::default(),
             served_version: watch::Sender::new(0),
             kinds: RwLock::default(),
-            settled: Mutex::default(),
+            declared_clusters: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());
-        let began = shared.store.began((shared.now_ms)()).await?;
+        let began = shared.store.created_at((shared.now_ms)()).await?;
         let identity = shared.store.identity().await?;
         let (elect, elected) = watch::channel(replicated.is_none());
         let parts = SearcherParts {
             options: &shared.options,
             identity: &identity,
-            began,
+            filled_since_ms: began,
             fleet: shared.fleet.clone(),
             store: Arc::clone(&shared.store),
             tail: Arc::clone(&shared.tail),
             states: Arc::clone(&shared.states),
             metrics: Arc::clone(&shared.metrics),
             discovery: Arc::clone(&shared) as _,
-            committed: seen,
+            committed: indexed_seq,
             elected,
             tasks: tasks.clone(),
         };
@@ -198,9 +198,9 @@ impl Index {
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
             searcher,
-            id: CacheId::of(&identity),
+            id: CacheId::from_identity(&identity),
             identity,
-            _rules: declare_rules(&shared.interests),
+            _rbac_interests: declare_rbac_interests(&shared.interests),
             health,
             engines: Arc::default(),
             replicas: watch::Sender::default(),
@@ -208,21 +208,21 @@ impl Index {
             workers: Mutex::default(),
         });
         let index = Self { inner };
-        index.work("store writer", writing);
+        index.spawn_worker("store writer", writing);
         for (name, worker) in workers {
-            index.work(name, worker);
+            index.spawn_worker(name, worker);
         }
         if let Some(postgres) = replicated {
-            index.share(&shared, postgres, collect, elect, &stop);
+            index.spawn_replica_workers(&shared, postgres, collect, elect, &stop);
         }
         if collect {
-            index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
+            index.spawn_worker("collectors", Supervisor::new(shared, stored_scopes).run(stop));
         }
         Ok(index)
     }
 
     /// Starts the tasks of replicas that share a store.
-    fn share(
+    fn spawn_replica_workers(
         &self,
         shared: &Arc<Shared>,
         store: Arc<PostgresStore>,
@@ -230,32 +230,39 @@ impl Index {
         elect: watch::Sender<bool>,
         stop: &CancellationToken,
     ) {
-        let (view, seen) = watch::channel(View::default());
-        let (heard, claims) = (Arc::new(Notify::new()), Arc::clone(&shared.claims));
+        let (view, view_receiver) = watch::channel(ReplicaView::default());
+        let (commit_notify, claims) = (Arc::new(Notify::new()), Arc::clone(&shared.claims));
         let (tail, states) = (Arc::clone(&shared.tail), Arc::clone(&shared.states));
         let health = self.inner.health.clone();
         let follower = LogFollower {
             store: Arc::clone(&store),
             tail,
             claims: Arc::clone(&claims),
-            heard: Arc::clone(&heard),
+            commit_notify: Arc::clone(&commit_notify),
             health: health.clone(),
         };
-        self.work("log follower", follower.run(stop.clone()));
-        let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
-        self.work("shared states", states.run(stop.clone()));
+        self.spawn_worker("log follower", follower.run(stop.clone()));
+        let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), view_receiver, commit_notify);
+        self.spawn_worker("shared states", states.run(stop.clone()));
         let interests = SharedInterests { store: Arc::clone(&store), interests: shared.interests.clone() };
-        self.work("shared interests", interests.run(stop.clone()));
+        self.spawn_worker("shared interests", interests.run(stop.clone()));
         if collect {
             let shared = Arc::clone(shared);
             let live = self.inner.replicas.clone();
-            self.work("election", election::run(store.replica().to_owned(), live.subscribe(), elect, stop.clone()));
-            self.work("lease", Keeper { store, shared, claims, health, view, live }.run(stop.clone()));
+            self.spawn_worker(
+                "election",
+                election::run(store.replica().to_owned(), live.subscribe(), elect, stop.clone()),
+            );
+            self.spawn_worker("lease", LeaseKeeper { store, shared, claims, health, view, live }.run(stop.clone()));
         }
     }
 
-    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready.
-    pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
+    /// Starts a worker. If it ends before the cache is stopped, the cache becomes unready.
+    pub(crate) fn spawn_worker(
+        &self,
+        name: &'static str,
+        worker: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) {
         let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
         let guarded = self.inner.tasks.passing().spawn(worker);
         self.inner.workers.lock().insert(name, guarded.abort_handle());
@@ -273,22 +280,28 @@ impl Index {
 
     /// Aborts a worker, for tests. False if there is no worker of this name.
     #[doc(hidden)]
-    pub fn abort(&self, worker: &str) -> bool {
+    pub fn abort_worker(&self, worker: &str) -> bool {
         let handle = self.inner.workers.lock().get(worker).cloned();
         handle.inspect(AbortHandle::abort).is_some()
     }
 
-    /// Workers that ended unexpectedly, with their reasons. Only a restart of the cache helps.
-    pub fn dead(&self) -> Vec<String> {
+    /// Workers that ended unexpectedly, with their reasons. They run again only after a restart of the cache.
+    pub fn failed_workers(&self) -> Vec<String> {
         // Other problems may recover; an ended worker does not.
         let workers = self.inner.workers.lock();
-        self.inner.health.borrow().iter().filter(|(name, _)| workers.contains_key(*name)).map(failing).collect()
+        self.inner
+            .health
+            .borrow()
+            .iter()
+            .filter(|(name, _)| workers.contains_key(*name))
+            .map(describe_failure)
+            .collect()
     }
 
-    /// Fails with the reason if a worker has ended or the registry does not follow the control plane.
-    pub fn ready(&self) -> Result<(), String> {
+    /// Fails with the reason if a worker is failing or the member registry does not follow the control plane.
+    pub fn check_ready(&self) -> Result<(), String> {
         // Reports all failures, because one worker's end may be caused by another's.
-        let failing: Vec<String> = self.inner.health.borrow().iter().map(failing).collect();
+        let failing: Vec<String> = self.inner.health.borrow().iter().map(describe_failure).collect();
         if !failing.is_empty() {
             return Err(failing.join("; "));
         }
@@ -347,8 +360,8 @@ impl Index {
     }
 
     /// Visits the states of a cluster's collections.
-    pub fn states_of(&self, cluster: &ClusterName, see: impl FnMut(&CollectionState)) {
-        self.inner.shared.states.of(cluster, see);
+    pub fn for_each_state(&self, cluster: &ClusterName, visit: impl FnMut(&CollectionState)) {
+        self.inner.shared.states.for_each_in_cluster(cluster, visit);
     }
 
     /// Id of the cache to which its [`Seq`]s belong.
@@ -375,7 +388,7 @@ impl Index {
     }
 
     /// Waits until a collection has a complete list. Waits forever without an interest in the collection.
-    pub async fn complete(&self, key: &CollectionKey) {
+    pub async fn wait_until_complete(&self, key: &CollectionKey) {
         let mut version = self.states_version();
         loop {
             version.borrow_and_update();
@@ -389,7 +402,7 @@ impl Index {
     }
 
     /// Resources that a cluster serves, as last discovered.
-    pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
+    pub fn served_resources(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         self.inner.shared.served.read().get(cluster).cloned()
     }
 
@@ -408,12 +421,12 @@ impl Index {
 }
 
 /// Interests in the RBAC objects of every cluster.
-fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
+fn declare_rbac_interests(interests: &Interests) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
         rbac_resources().into_iter().map(move |resource| {
-            let (namespaces, why) = (Namespaces::All, InterestReason::Rights);
-            Interest { clusters: clusters.clone(), resource, namespaces, why }
+            let (namespaces, reason) = (Namespaces::All, InterestReason::Authorization);
+            Interest { clusters: clusters.clone(), resource, namespaces, reason }
         })
     });
     interests.declare_all(rules)

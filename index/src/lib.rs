@@ -1,14 +1,14 @@
 //! The global cache: collect → store → index → watch, list, search.
 //!
-//! Owns the records of all member objects (and of the control plane, under its reserved name): collectors fill the
-//! store, the store's writer publishes to the tail, the text index follows it. Read by the proxy, the controllers,
-//! search and the UI. The data directory may be deleted without data loss.
+//! Holds the objects of all members, and of the control plane under its reserved name. Collectors write to the store,
+//! the store's writer publishes changes to the tail, and the text index follows the tail. The proxy, the controllers,
+//! search and the UI read the cache. Deleting the data directory loses no data.
 
 pub mod check;
 mod collect;
 pub mod export;
 mod index;
-mod kept;
+mod ingest_rules;
 mod list;
 mod replicas;
 pub mod status;
@@ -16,7 +16,7 @@ pub mod writer;
 
 pub use collect::versions::is_older;
 pub use crowsnest_search::authorization::Reader;
-pub use crowsnest_search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Searcher, Skipped, Summary};
+pub use crowsnest_search::{FacetCounts, Hit, SearchEvent, SearchRequest, SearchResponse, Searcher, Skipped, Summary};
 pub use crowsnest_store::{
     CacheId, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, History,
     IndexOptions, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,

@@ -26,7 +26,7 @@ impl ListQuery {
     }
 
     /// A query for a typed kind.
-    pub fn of<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
+    pub fn for_kind<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
         Self::new(cluster, Gvr::of::<K>())
     }
 

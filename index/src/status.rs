@@ -21,8 +21,8 @@ pub struct CacheStatus {
     /// Number of changes that search cannot find yet.
     pub lag: u64,
     /// Reason why changes cannot currently be written to the text index.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub index_trouble: Option<String>,
+    #[serde(rename = "indexTrouble", skip_serializing_if = "Option::is_none")]
+    pub index_error: Option<String>,
     /// Status of the writer to an external engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_writer: Option<EngineWriter>,
@@ -53,14 +53,15 @@ pub struct CollectionStatus {
     pub complete: bool,
     pub resource_version: String,
     /// Unix milliseconds of the last contact with the member for this resource; 0: never.
-    pub heard_at: i64,
+    #[serde(rename = "heardAt")]
+    pub last_contact_ms: i64,
     /// Reason why it is not followed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+    pub stale_reason: Option<String>,
 }
 
 impl CollectionStatus {
-    fn of(key: CollectionKey, state: CollectionState, records: u64) -> Self {
+    fn new(key: CollectionKey, state: CollectionState, records: u64) -> Self {
         let CollectionKey { cluster, resource } = key;
         Self {
             cluster: cluster.to_string(),
@@ -71,8 +72,8 @@ impl CollectionStatus {
             records,
             complete: state.complete,
             resource_version: state.resource_version,
-            heard_at: state.heard_at,
-            trouble: state.trouble,
+            last_contact_ms: state.last_contact_ms,
+            stale_reason: state.stale_reason,
         }
     }
 
@@ -95,19 +96,19 @@ impl Index {
         let counts: BTreeMap<CollectionKey, u64> = counts.into_iter().collect();
         let collections = self.states().into_iter().map(|(key, state)| {
             let records = counts.get(&key).copied().unwrap_or_default();
-            CollectionStatus::of(key, state, records)
+            CollectionStatus::new(key, state, records)
         });
         Ok(CacheStatus {
             seq: self.seq(),
             backend: self.options().index_backend.clone(),
             searchable: *self.searcher().searchable().borrow(),
             lag: self.searcher().lag(),
-            index_trouble: self.searcher().engine().trouble(),
+            index_error: self.searcher().engine().write_failure(),
             index_writer: self.searcher().engine().writer(),
             index_bytes: self.searcher().engine().size(),
-            problem: self.ready().err(),
+            problem: self.check_ready().err(),
             store: size,
-            queued: self.inner.shared.writer.waiting(),
+            queued: self.inner.shared.writer.queue_length(),
             collections: collections.collect(),
         })
     }
@@ -136,14 +137,14 @@ impl Index {
             plain("crowsnest_text_index_bytes", "Bytes of the index on the disks of the search engine.", bytes)
         }));
         for (name, help, value) in COLLECTION_SERIES {
-            let of = |one: &CollectionStatus| Series {
+            let series_of = |one: &CollectionStatus| Series {
                 name,
                 help,
                 counts: false,
                 labels: one.labels(),
                 value: value(one, now_ms),
             };
-            all.extend(status.collections.iter().map(of));
+            all.extend(status.collections.iter().map(series_of));
         }
         Ok(all)
     }
@@ -155,8 +156,8 @@ type Measure = fn(&CollectionStatus, i64) -> u64;
 const COLLECTION_SERIES: [(&str, &str, Measure); 4] = [
     ("crowsnest_cache_records", "Objects cached.", |one, _| one.records),
     ("crowsnest_cache_complete", "1 if a complete list was stored.", |one, _| one.complete.into()),
-    ("crowsnest_cache_followed", "1 while the member is followed.", |one, _| one.trouble.is_none().into()),
+    ("crowsnest_cache_followed", "1 while the member is followed.", |one, _| one.stale_reason.is_none().into()),
     ("crowsnest_cache_silent_seconds", "Time since the last contact with the member.", |one, now_ms| {
-        (now_ms.saturating_sub(one.heard_at).max(0) / 1000) as u64
+        (now_ms.saturating_sub(one.last_contact_ms).max(0) / 1000) as u64
     }),
 ];

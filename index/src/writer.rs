@@ -26,39 +26,40 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of steps per transaction; a single larger batch is not split.
-const TRANSACTION_STEPS: usize = 2000;
+const MAX_TRANSACTION_STEPS: usize = 2000;
 /// Maximum number of queued batches.
-const QUEUE: usize = 64;
+const MAX_QUEUED_BATCHES: usize = 64;
 /// Minimum interval between transactions. Batches that arrive in between are combined, because a transaction costs
 /// as much as many steps. After an idle period, a batch is stored immediately.
-const GATHER: Duration = Duration::from_millis(5);
+const MIN_TRANSACTION_INTERVAL: Duration = Duration::from_millis(5);
+/// Number of records deleted per transaction when a collection is dropped.
 const DROP_CHUNK: usize = 1000;
-/// Interval of pruning and of storing the positions of bookmarks. Servers can resend the events of several minutes.
-const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// Interval of pruning and of storing the positions of bookmarks. Servers can resend the events of the last minutes.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Time limit for storing the positions at the end.
-const LAST_POSITIONS: Duration = Duration::from_secs(3);
+const FINAL_POSITIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
-enum Order {
-    Apply(Batch, Waiting),
-    Other(Other),
+enum Command {
+    Apply(Batch, Completion),
+    Control(Control),
 }
 
-/// The next order that is queued or arrives before a deadline.
-async fn following(queue: &mut mpsc::Receiver<Order>, until: Option<tokio::time::Instant>) -> Option<Order> {
+/// The next command that is queued or arrives before a deadline.
+async fn receive_until(queue: &mut mpsc::Receiver<Command>, until: Option<tokio::time::Instant>) -> Option<Command> {
     match (queue.try_recv(), until) {
-        (Ok(order), _) => Some(order),
+        (Ok(command), _) => Some(command),
         (Err(_), Some(until)) => tokio::time::timeout_at(until, queue.recv()).await.ok().flatten(),
         (Err(_), None) => None,
     }
 }
 
 /// The share to release and the caller to notify once a batch is stored or rejected.
-struct Waiting {
+struct Completion {
     _share: Option<Share>,
     done: Option<oneshot::Sender<()>>,
 }
 
-enum Other {
+enum Control {
     Drop(CollectionKey, Epoch, oneshot::Sender<()>),
     Train(TrainingSet),
 }
@@ -66,57 +67,57 @@ enum Other {
 /// Sender of the writer's queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<Command>,
 }
 
-impl std::fmt::Debug for Order {
+impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Order")
+        f.write_str("Command")
     }
 }
 
 impl WriterHandle {
     /// Queues a batch; waits while the queue is full.
     pub async fn apply(&self, batch: Batch) -> Result<(), Error> {
-        self.queue(batch, Waiting { _share: None, done: None }).await
+        self.queue(batch, Completion { _share: None, done: None }).await
     }
 
     /// Queues a batch that holds bytes in flight until it is stored.
-    pub(crate) async fn apply_holding(&self, batch: Batch, share: Share) -> Result<(), Error> {
-        self.queue(batch, Waiting { _share: Some(share), done: None }).await
+    pub(crate) async fn apply_with_share(&self, batch: Batch, share: Share) -> Result<(), Error> {
+        self.queue(batch, Completion { _share: Some(share), done: None }).await
     }
 
-    async fn queue(&self, batch: Batch, waiting: Waiting) -> Result<(), Error> {
-        self.orders.send(Order::Apply(batch, waiting)).await.map_err(|_| Error::Stopped)
+    async fn queue(&self, batch: Batch, waiting: Completion) -> Result<(), Error> {
+        self.commands.send(Command::Apply(batch, waiting)).await.map_err(|_| Error::Stopped)
     }
 
     /// Queues a batch and waits until it is stored and published.
     pub async fn apply_and_wait(&self, batch: Batch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
-        self.queue(batch, Waiting { _share: None, done: Some(done) }).await?;
+        self.queue(batch, Completion { _share: None, done: Some(done) }).await?;
         wait.await.map_err(|_| Error::Stopped)
     }
 
     /// Deletes a collection with all of its records, as changes.
     pub async fn drop_collection(&self, key: CollectionKey, epoch: Epoch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
-        self.orders.send(Order::Other(Other::Drop(key, epoch, done))).await.map_err(|_| Error::Stopped)?;
+        self.commands.send(Command::Control(Control::Drop(key, epoch, done))).await.map_err(|_| Error::Stopped)?;
         wait.await.map_err(|_| Error::Stopped)
     }
 
-    /// Number of queued orders.
-    pub fn waiting(&self) -> usize {
-        self.orders.max_capacity().saturating_sub(self.orders.capacity())
+    /// Number of queued commands.
+    pub fn queue_length(&self) -> usize {
+        self.commands.max_capacity().saturating_sub(self.commands.capacity())
     }
 
     /// True if the writer has ended.
     pub fn is_stopped(&self) -> bool {
-        self.orders.is_closed()
+        self.commands.is_closed()
     }
 
     /// Sends samples for a dictionary. Dropped if the queue is full; samples are collected again after a restart.
     pub fn train(&self, set: TrainingSet) {
-        if self.orders.try_send(Order::Other(Other::Train(set))).is_err() {
+        if self.commands.try_send(Command::Control(Control::Train(set))).is_err() {
             tracing::debug!("the writer is busy; a dictionary is trained after the next start");
         }
     }
@@ -126,25 +127,25 @@ impl WriterHandle {
 /// position or further.
 type Positions = BTreeMap<CollectionKey, (Epoch, String, i64)>;
 
-/// Orders that are executed together.
+/// Commands that are executed together.
 #[derive(Default)]
-struct Taken {
+struct CommandGroup {
     batches: Vec<Batch>,
     steps: usize,
     /// Batches that only contain a position and follow all other batches of their collection.
     positions: Vec<Batch>,
     /// Callers to notify, with the claim of their batch.
-    waiting: Vec<(ClusterName, Epoch, Waiting)>,
+    waiting: Vec<(ClusterName, Epoch, Completion)>,
 }
 
-impl Taken {
+impl CommandGroup {
     fn store(&mut self, batch: Batch) {
         self.positions.retain(|position| position.collection != batch.collection);
         self.steps += batch.steps.len();
         self.batches.push(batch);
     }
 
-    /// Drops batches whose claims have been lost. Returns false if there are none.
+    /// Drops batches whose claims have been lost. Returns true if there were any.
     fn drop_fenced(&mut self, claims: &Claims) -> bool {
         let before = self.batches.len();
         self.batches.retain(|batch| claims.holds(&batch.collection.cluster, batch.epoch));
@@ -161,49 +162,51 @@ pub(crate) struct Writer {
     pub metrics: Arc<Metrics>,
     pub history: History,
     /// Seq up to which the text index has processed changes.
-    pub seen: Arc<AtomicU64>,
+    pub indexed_seq: Arc<AtomicU64>,
     pub now_ms: fn() -> i64,
 }
 
 impl Writer {
     /// Creates the queue and the task's future.
     pub fn prepare(self, stop: CancellationToken) -> (WriterHandle, impl Future<Output = Result<(), Error>> + Send) {
-        let (orders, queue) = mpsc::channel(QUEUE);
-        (WriterHandle { orders }, self.run(queue, stop))
+        let (commands, queue) = mpsc::channel(MAX_QUEUED_BATCHES);
+        (WriterHandle { commands }, self.run(queue, stop))
     }
 
-    async fn run(self, mut queue: mpsc::Receiver<Order>, stop: CancellationToken) -> Result<(), Error> {
+    async fn run(self, mut queue: mpsc::Receiver<Command>, stop: CancellationToken) -> Result<(), Error> {
         let mut positions = Positions::new();
-        // The first tick of the timer may be later than the first orders, so this does not wait for it.
-        self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
-        let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + TIDY_EVERY, TIDY_EVERY);
-        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The first tick of the timer may be later than the first commands, so this does not wait for it.
+        self.maintain(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
+        let first = tokio::time::Instant::now() + MAINTENANCE_INTERVAL;
+        let mut maintenance = tokio::time::interval_at(first, MAINTENANCE_INTERVAL);
+        maintenance.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut stored_at = None;
         loop {
-            let order = tokio::select! {
+            let command = tokio::select! {
                 biased;
                 () = stop.cancelled() => {
-                    self.store_last(positions).await;
+                    self.store_final_positions(positions).await;
                     return Ok(());
                 }
-                // Checked before the queue, so that a constant flow of orders does not delay the positions of idle
+                // Checked before the queue, so that a constant flow of commands does not delay the positions of idle
                 // collections.
-                _ = tidy.tick() => {
-                    self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
+                _ = maintenance.tick() => {
+                    self.maintain(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }
-                order = queue.recv() => order,
+                command = queue.recv() => command,
             };
-            let Some(order) = order else {
-                self.store_last(positions).await;
+            let Some(command) = command else {
+                self.store_final_positions(positions).await;
                 return Ok(());
             };
-            let obeyed = self.execute(order, &mut queue, &mut positions, &mut stored_at).await;
-            obeyed.or_else(|error| self.claims.give_up(error))?;
+            let result = self.execute(command, &mut queue, &mut positions, &mut stored_at).await;
+            result.or_else(|error| self.claims.give_up(error))?;
         }
     }
 
-    async fn tidy(&self, positions: &mut Positions) -> Result<(), Error> {
+    /// Stores pending positions and prunes old versions.
+    async fn maintain(&self, positions: &mut Positions) -> Result<(), Error> {
         self.store_positions(std::mem::take(positions)).await?;
         if let Err(error) = self.prune().await {
             // Pruning can be repeated without loss, so the claims are kept.
@@ -214,9 +217,9 @@ impl Writer {
 
     /// Stores the positions whose claims are still held.
     async fn store_positions(&self, positions: Positions) -> Result<(), Error> {
-        let held = |(collection, (epoch, version, heard_at)): (CollectionKey, (Epoch, String, i64))| {
+        let held = |(collection, (epoch, version, last_contact_ms)): (CollectionKey, (Epoch, String, i64))| {
             let is_held = self.claims.holds(&collection.cluster, epoch);
-            is_held.then_some(Position { collection, epoch, version, heard_at })
+            is_held.then_some(Position { collection, epoch, version, last_contact_ms })
         };
         let positions: Vec<Position> = positions.into_iter().filter_map(held).collect();
         if positions.is_empty() {
@@ -229,9 +232,9 @@ impl Writer {
         }
     }
 
-    /// Without these positions, some events are received again after a restart.
-    async fn store_last(&self, positions: Positions) {
-        match tokio::time::timeout(LAST_POSITIONS, self.store_positions(positions)).await {
+    /// Stores the last positions before the writer ends. If this fails, some events are received again after a restart.
+    async fn store_final_positions(&self, positions: Positions) {
+        match tokio::time::timeout(FINAL_POSITIONS_TIMEOUT, self.store_positions(positions)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(error = error.chain(), "cannot store the last positions"),
             Err(_) => tracing::debug!("storing the last positions timed out"),
@@ -245,7 +248,7 @@ impl Writer {
             match self.store.size().await {
                 Ok(size) => {
                     let over;
-                    (history, over) = history.within(&size);
+                    (history, over) = history.fit_to_store(&size);
                     if over > 0 && size.versions == 0 {
                         tracing::warn!(over, "the store exceeds its size limit; raise the limit or exclude resources");
                     }
@@ -254,34 +257,34 @@ impl Writer {
                 Err(error) => tracing::warn!(error = error.chain(), "cannot read the size of the store"),
             }
         }
-        let seen = Seq(self.seen.load(Ordering::Relaxed));
-        self.store.prune(&history, (self.now_ms)(), seen).await.map(drop)
+        let indexed_seq = Seq(self.indexed_seq.load(Ordering::Relaxed));
+        self.store.prune(&history, (self.now_ms)(), indexed_seq).await.map(drop)
     }
 
     fn publish(&self, changes: Vec<Change>) {
         if !self.tail.publish(changes) {
-            self.claims.behind.notify_one();
+            self.claims.missing_changes.notify_one();
         }
     }
 
-    /// Executes an order together with queued batches.
+    /// Executes a command together with queued batches.
     async fn execute(
         &self,
-        order: Order,
-        queue: &mut mpsc::Receiver<Order>,
+        command: Command,
+        queue: &mut mpsc::Receiver<Command>,
         positions: &mut Positions,
         stored_at: &mut Option<tokio::time::Instant>,
     ) -> Result<(), Error> {
-        let mut next = Some(order);
-        while let Some(order) = next.take() {
-            match order {
-                Order::Apply(batch, then) => {
-                    let mut taken = Taken::default();
-                    self.admit(batch, then, &mut taken);
-                    let until = stored_at.map(|stored| stored + GATHER);
-                    while taken.steps < TRANSACTION_STEPS {
-                        match following(queue, until).await {
-                            Some(Order::Apply(batch, then)) => self.admit(batch, then, &mut taken),
+        let mut next = Some(command);
+        while let Some(command) = next.take() {
+            match command {
+                Command::Apply(batch, then) => {
+                    let mut group = CommandGroup::default();
+                    self.admit(batch, then, &mut group);
+                    let until = stored_at.map(|stored| stored + MIN_TRANSACTION_INTERVAL);
+                    while group.steps < MAX_TRANSACTION_STEPS {
+                        match receive_until(queue, until).await {
+                            Some(Command::Apply(batch, then)) => self.admit(batch, then, &mut group),
                             Some(other) => {
                                 next = Some(other);
                                 break;
@@ -289,31 +292,31 @@ impl Writer {
                             None => break,
                         }
                     }
-                    self.apply_held(&mut taken).await?;
+                    self.apply_held(&mut group).await?;
                     *stored_at = Some(tokio::time::Instant::now());
-                    taken.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
-                    self.note(taken.positions, positions);
-                    drop(taken.batches);
-                    for done in taken.waiting.into_iter().filter_map(|(_, _, waiting)| waiting.done) {
+                    group.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
+                    self.record_positions(group.positions, positions);
+                    drop(group.batches);
+                    for done in group.waiting.into_iter().filter_map(|(_, _, waiting)| waiting.done) {
                         // The caller may no longer be waiting.
                         let _ = done.send(());
                     }
                 }
-                Order::Other(other) => self.other(other, positions).await?,
+                Command::Control(control) => self.execute_control(control, positions).await?,
             }
         }
         Ok(())
     }
 
-    /// Rejects a batch whose claim has been lost since; its sender is notified.
-    fn admit(&self, batch: Batch, then: Waiting, taken: &mut Taken) {
+    /// Adds a batch to the group. Drops it, which notifies its sender, if its claim has been lost.
+    fn admit(&self, batch: Batch, then: Completion, group: &mut CommandGroup) {
         if !self.claims.holds(&batch.collection.cluster, batch.epoch) {
             return;
         }
-        taken.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
+        group.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
         match self.is_position_only(&batch) {
-            true => taken.positions.push(batch),
-            false => taken.store(batch),
+            true => group.positions.push(batch),
+            false => group.store(batch),
         }
     }
 
@@ -331,21 +334,22 @@ impl Writer {
     }
 
     /// Updates the states up to these positions.
-    fn note(&self, batches: Vec<Batch>, positions: &mut Positions) {
+    fn record_positions(&self, batches: Vec<Batch>, positions: &mut Positions) {
         let now_ms = (self.now_ms)();
         for Batch { collection, epoch, progress, .. } in batches {
-            self.states.progress(&collection, &progress, now_ms);
+            self.states.apply_progress(&collection, &progress, now_ms);
             if let Some(version) = progress.resource_version {
                 positions.insert(collection, (epoch, version, now_ms));
             }
         }
     }
 
-    /// If a claim is lost during the transaction, the batches of the other claims are applied again.
-    async fn apply_held(&self, taken: &mut Taken) -> Result<(), Error> {
+    /// Applies the batches whose claims are held. If a claim is lost during the transaction, the other batches are
+    /// applied again.
+    async fn apply_held(&self, group: &mut CommandGroup) -> Result<(), Error> {
         loop {
-            match self.apply(&taken.batches).await {
-                Err(Error::Fenced) if taken.drop_fenced(&self.claims) => {}
+            match self.apply(&group.batches).await {
+                Err(Error::Fenced) if group.drop_fenced(&self.claims) => {}
                 done => return done,
             }
         }
@@ -363,14 +367,14 @@ impl Writer {
         self.metrics.changes.add(changes.len() as u64);
         self.publish(changes);
         for batch in batches {
-            self.states.progress(&batch.collection, &batch.progress, now_ms);
+            self.states.apply_progress(&batch.collection, &batch.progress, now_ms);
         }
         Ok(())
     }
 
-    async fn other(&self, order: Other, positions: &mut Positions) -> Result<(), Error> {
-        match order {
-            Other::Drop(key, epoch, done) => {
+    async fn execute_control(&self, control: Control, positions: &mut Positions) -> Result<(), Error> {
+        match control {
+            Control::Drop(key, epoch, done) => {
                 positions.remove(&key);
                 while self.claims.holds(&key.cluster, epoch) {
                     let dropped = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await;
@@ -386,7 +390,7 @@ impl Writer {
                 }
                 let _ = done.send(());
             }
-            Other::Train(set) => {
+            Control::Train(set) => {
                 let trained = tokio::task::spawn_blocking(move || (set.train(), set.kind)).await;
                 match trained {
                     Ok((Some(dictionary), kind)) => {
@@ -421,7 +425,7 @@ mod tests {
         let resource_version = version.map(str::to_owned);
         let kind = Some(("Pod".to_owned(), true));
         let progress = Progress { resource_version, complete, kind, ..Progress::default() };
-        Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress }
+        Batch { collection: pods(), epoch: Epoch::UNSHARED, steps, progress }
     }
 
     async fn stored(store: &SqliteStore) -> String {
@@ -442,7 +446,7 @@ mod tests {
             claims: Arc::new(Claims::everything()),
             metrics: Arc::clone(&metrics),
             history: History::default(),
-            seen: Arc::default(),
+            indexed_seq: Arc::default(),
             now_ms: || NOW,
         };
         let stop = CancellationToken::new();
@@ -455,7 +459,7 @@ mod tests {
         }
         // Collectors of this process resume from there.
         let state = states.get(&pods()).unwrap();
-        assert_eq!((state.resource_version.as_str(), state.heard_at), ("7", NOW));
+        assert_eq!((state.resource_version.as_str(), state.last_contact_ms), ("7", NOW));
         assert_eq!((stored(&store).await.as_str(), metrics.transactions.get()), ("5", transactions));
         // A stored batch contains its own position.
         let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": "a", "uid": "u",

@@ -2,38 +2,39 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "support/liar.rs"]
-#[expect(dead_code, reason = "each test uses its part")]
-mod liar;
 #[path = "support/members.rs"]
 mod members;
+#[path = "support/scripted_member.rs"]
+#[expect(dead_code, reason = "each test uses its part")]
+mod scripted_member;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
-use liar::{Ask, Liar, Reply, Script, Truth, status};
 use members::{config_maps, control_plane, name, within};
+use scripted_member::{CollectorRequest, MemberState, Reply, Script, ScriptedMember, status};
 use serde_json::{Value, json};
 use sqlx::Connection;
 
-const OBJECT: usize = 20 << 10;
-const OF_CLUSTER: u64 = 256 << 10;
-const OF_ALL: u64 = 512 << 10;
+const OBJECT_BYTES: usize = 20 << 10;
+const MAX_CLUSTER_BYTES: u64 = 256 << 10;
+const MAX_TOTAL_BYTES: u64 = 512 << 10;
 
 fn large(nth: usize) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": format!("large-{nth:03}"),
-        "uid": nth.to_string(), "resourceVersion": "5"}, "data": {"text": "x".repeat(OBJECT)}})
+        "uid": nth.to_string(), "resourceVersion": "5"}, "data": {"text": "x".repeat(OBJECT_BYTES)}})
 }
 
-async fn member(cluster: &str, script: Script) -> Liar {
+async fn member(cluster: &str, script: Script) -> ScriptedMember {
     let mut objects: Vec<Value> = (0..60).map(large).collect();
     // Larger than the limit.
     objects[30]["data"]["text"] = "y".repeat(600 << 10).into();
-    Liar::start(cluster, Truth { version: 10, objects }, script).await
+    ScriptedMember::start(cluster, MemberState { version: 10, objects }, script).await
 }
 
-const PAGES: Script = |ask: &Ask| ask.initial.then(|| Reply::Json(400, status(400, "no such parameter")));
+const PAGES: Script =
+    |request: &CollectorRequest| request.initial.then(|| Reply::Json(400, status(400, "no such parameter")));
 const STREAM: Script = |_| None;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +44,8 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = IndexOptions::new(directory.path());
     (options.collect_everything, options.collect_control_plane) = (false, false);
-    (options.bytes_in_flight, options.bytes_in_flight_per_cluster) = (OF_ALL as usize, OF_CLUSTER as usize);
+    (options.bytes_in_flight, options.bytes_in_flight_per_cluster) =
+        (MAX_TOTAL_BYTES as usize, MAX_CLUSTER_BYTES as usize);
     let index = Index::open(fleet.clone(), options).await.unwrap();
     let admin = control_plane.server.admin();
     let members = [member("paged", PAGES).await, member("streamed", STREAM).await];
@@ -52,16 +54,16 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
         for resource in ["roles", "rolebindings", "clusterroles", "clusterrolebindings"] {
             let resource = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
             let key = CollectionKey::new(name(&member.cluster), resource);
-            within("what is always collected", index.complete(&key)).await;
+            within("the collections for authorization", index.wait_until_complete(&key)).await;
         }
     }
-    let want = |cluster: &str| {
+    let declare_interest = |cluster: &str| {
         let (clusters, resource) = (Clusters::one(name(cluster)), config_maps());
-        let (namespaces, why) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
-        index.interests().declare(Interest { clusters, resource, namespaces, why })
+        let (namespaces, reason) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
+        index.interests().declare(Interest { clusters, resource, namespaces, reason })
     };
     let in_flight = &index.metrics().bytes_in_flight;
-    let reaches = async |bytes: u64| {
+    let wait_for_bytes = async |bytes: u64| {
         while in_flight.get() < bytes {
             tokio::task::yield_now().await;
         }
@@ -70,20 +72,20 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     let file = format!("sqlite://{}", directory.path().join("cache.sqlite").display());
     let mut blocker = sqlx::SqliteConnection::connect(&file).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut blocker).await.unwrap();
-    let _paged = want("paged");
-    within("all one cluster can have", reaches(OF_CLUSTER)).await;
-    let _streamed = want("streamed");
-    within("what is left for others", reaches(OF_CLUSTER + 1)).await;
-    assert!(in_flight.peak() <= OF_ALL, "{} bytes are in flight", in_flight.peak());
+    let _paged = declare_interest("paged");
+    within("the limit of one cluster", wait_for_bytes(MAX_CLUSTER_BYTES)).await;
+    let _streamed = declare_interest("streamed");
+    within("bytes of the other cluster", wait_for_bytes(MAX_CLUSTER_BYTES + 1)).await;
+    assert!(in_flight.peak() <= MAX_TOTAL_BYTES, "{} bytes are in flight", in_flight.peak());
 
     sqlx::query("ROLLBACK").execute(&mut blocker).await.unwrap();
     for cluster in ["paged", "streamed"] {
         let key = CollectionKey::new(name(cluster), config_maps());
-        within("the whole list", index.complete(&key)).await;
+        within("the whole list", index.wait_until_complete(&key)).await;
         assert_eq!(index.keys(&key).await.unwrap().len(), 60, "{cluster}");
     }
-    assert!(in_flight.peak() <= OF_ALL, "{} bytes were in flight", in_flight.peak());
-    within("everything given back", async {
+    assert!(in_flight.peak() <= MAX_TOTAL_BYTES, "{} bytes were in flight", in_flight.peak());
+    within("the release of all bytes", async {
         while in_flight.get() > 0 {
             tokio::task::yield_now().await;
         }

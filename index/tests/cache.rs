@@ -8,8 +8,8 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Answer, Change, ChangeKind, CollectionKey, Follower, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
-    Seq,
+    Change, ChangeKind, CollectionKey, Follower, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
+    SearchResponse, Seq,
 };
 use crowsnest_members::{Fleet, FleetOptions, JoinOptions, join};
 use futures::TryStreamExt;
@@ -36,11 +36,11 @@ struct World {
 }
 
 /// Waits for a matching change.
-async fn until(follower: &mut Follower, what: &str, mut found: impl FnMut(&Change) -> bool) {
+async fn wait_for_change(follower: &mut Follower, what: &str, mut is_match: impl FnMut(&Change) -> bool) {
     within(what, async {
         loop {
             let changes = follower.next().await.expect("the cache runs").expect("the test is fast enough");
-            if changes.iter().any(|change: &Arc<Change>| found(change)) {
+            if changes.iter().any(|change: &Arc<Change>| is_match(change)) {
                 return;
             }
         }
@@ -48,16 +48,16 @@ async fn until(follower: &mut Follower, what: &str, mut found: impl FnMut(&Chang
     .await;
 }
 
-async fn searchable(index: &Index, seq: Seq) {
+async fn wait_until_searchable(index: &Index, seq: Seq) {
     let mut reached = index.searcher().searchable();
     within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
 }
 
-async fn ask(index: &Index, query: &str, caller: UserInfo) -> Answer {
+async fn search(index: &Index, query: &str, caller: UserInfo) -> SearchResponse {
     index.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
-fn names(answer: &Answer) -> Vec<String> {
+fn hit_names(answer: &SearchResponse) -> Vec<String> {
     let text = |hit: &crowsnest_index::Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}/{}", key.cluster(), key.namespace, key.name)
@@ -88,16 +88,16 @@ impl World {
         let index = Index::open(fleet.clone(), options).await.unwrap();
         for cluster in [name("member1"), name("member2"), ClusterName::control_plane()] {
             let key = CollectionKey::new(cluster, config_maps());
-            within("the first list", index.complete(&key)).await;
+            within("the first list", index.wait_until_complete(&key)).await;
         }
         let mut version = index.states_version();
         within("every first list", async {
-            while !ask(&index, "", UserInfo::system()).await.skipped.is_empty() {
+            while !search(&index, "", UserInfo::system()).await.skipped.is_empty() {
                 version.changed().await.unwrap();
             }
         })
         .await;
-        searchable(&index, index.seq()).await;
+        wait_until_searchable(&index, index.seq()).await;
         Self { control_plane, members, fleet, index, directory }
     }
 
@@ -135,34 +135,36 @@ async fn objects_of_members_are_listed_watched_and_found() {
     let mut follower = index.follow(index.seq());
     world.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
     let mut seq = Seq(0);
-    until(&mut follower, "the new object", |change| {
+    wait_for_change(&mut follower, "the new object", |change| {
         seq = change.seq;
         change.kind == ChangeKind::Added && &*change.object.record.key.name == "late-config"
     })
     .await;
     let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
     assert_eq!((&body["kind"], &body["metadata"]["managedFields"]), (&json!("ConfigMap"), &Value::Null));
-    searchable(index, seq).await;
-    assert_eq!(names(&ask(index, "brand-new", UserInfo::system()).await), ["member2/ops/late-config"]);
-    let nginx = ask(index, "kind:cm nginx:1.27 region:eu-*", UserInfo::system()).await;
-    assert_eq!(names(&nginx), ["member1/ops/runbook", "member2/ops/runbook"]);
+    wait_until_searchable(index, seq).await;
+    assert_eq!(hit_names(&search(index, "brand-new", UserInfo::system()).await), ["member2/ops/late-config"]);
+    let nginx = search(index, "kind:cm nginx:1.27 region:eu-*", UserInfo::system()).await;
+    assert_eq!(hit_names(&nginx), ["member1/ops/runbook", "member2/ops/runbook"]);
     assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
     assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
-    assert_eq!(ask(index, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
+    assert_eq!(search(index, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
     // The control plane is collected like a member.
-    assert!(!ask(index, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty());
+    assert!(
+        !search(index, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty()
+    );
 
     // Deletions are published as well.
     let gone = config_map("ops", "late-config", "");
     api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
-    until(&mut follower, "the deletion", |change| {
+    wait_for_change(&mut follower, "the deletion", |change| {
         seq = change.seq;
         change.kind == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
     })
     .await;
     assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
-    searchable(index, seq).await;
-    assert!(ask(index, "brand-new", UserInfo::system()).await.hits.is_empty());
+    wait_until_searchable(index, seq).await;
+    assert!(search(index, "brand-new", UserInfo::system()).await.hits.is_empty());
     world.stop().await;
 }
 
@@ -180,16 +182,16 @@ async fn callers_see_the_objects_that_each_member_allows() {
     world.members[0].create(role).await;
     world.members[0].create(binding).await;
     let mut seq = Seq(0);
-    until(&mut follower, "the binding", |change| {
+    wait_for_change(&mut follower, "the binding", |change| {
         seq = change.seq;
         &*change.object.record.key.name == "ann-reads"
     })
     .await;
-    searchable(&world.index, seq).await;
+    wait_until_searchable(&world.index, seq).await;
     let ann = UserInfo::new("ann", ["staff"]);
     let answer = within("ann's rights", async {
         loop {
-            let answer = ask(&world.index, "kind:configmap", ann.clone()).await;
+            let answer = search(&world.index, "kind:configmap", ann.clone()).await;
             if !answer.hits.is_empty() {
                 return answer;
             }
@@ -197,11 +199,11 @@ async fn callers_see_the_objects_that_each_member_allows() {
         }
     })
     .await;
-    assert!(names(&answer).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", names(&answer));
+    assert!(hit_names(&answer).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", hit_names(&answer));
     let counted: u64 = answer.facets[0].values.iter().map(|(_, count)| count).sum();
     assert_eq!((answer.summary.unwrap().total, counted), (answer.hits.len() as u64, answer.hits.len() as u64));
-    assert!(ask(&world.index, "app-3", ann).await.hits.is_empty());
-    assert!(ask(&world.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
+    assert!(search(&world.index, "app-3", ann).await.hits.is_empty());
+    assert!(search(&world.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
     world.stop().await;
 }
 
@@ -213,15 +215,15 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let mut version = world.index.states_version();
     broken.shut_down().await;
     let cut_off = CollectionKey::new(name("member2"), config_maps());
-    within("the trouble", version.wait_for(|_| world.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
+    within("the stale state", version.wait_for(|_| world.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
         .await
         .unwrap();
     assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records are kept");
-    let answer = ask(&world.index, "kind:configmap runbook", UserInfo::system()).await;
-    assert_eq!(names(&answer).len(), 2);
+    let answer = search(&world.index, "kind:configmap runbook", UserInfo::system()).await;
+    assert_eq!(hit_names(&answer).len(), 2);
     assert_eq!(answer.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
     assert!(!answer.skipped[0].missing && answer.skipped[0].age_seconds.is_some(), "{:?}", answer.skipped);
-    assert_eq!(world.index.ready(), Ok(()), "a failing member does not make the cache unready");
+    assert_eq!(world.index.check_ready(), Ok(()), "a failing member does not make the cache unready");
 
     // Changes while the cache is stopped are received from the stored position, without another list.
     world.index.stop().await;
@@ -232,7 +234,8 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let start = Seq(0).max(world.index.seq());
     if world.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
         let mut follower = world.index.follow(start);
-        until(&mut follower, "the missed object", |change| &*change.object.record.key.name == "meanwhile").await;
+        wait_for_change(&mut follower, "the missed object", |change| &*change.object.record.key.name == "meanwhile")
+            .await;
     }
     assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before);
     assert_eq!(world.index.metrics().lists.get(), 0, "everything resumed");
@@ -243,7 +246,7 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member2"}});
     let clusters = api(&world.control_plane.server.admin(), &cluster);
     clusters.delete("member2", &DeleteParams::default()).await.unwrap();
-    until(&mut follower, "the deletion of member2's records", |change| {
+    wait_for_change(&mut follower, "the deletion of member2's records", |change| {
         change.kind == ChangeKind::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
@@ -263,25 +266,26 @@ async fn kinds_are_collected_while_their_definitions_exist() {
     let key = CollectionKey::new(name("member1"), Gvr::new("example.com", "v1", "widgets"));
     assert!(index.state(&key).is_none());
     member.create(definition.clone()).await;
-    within("the list of a new kind", index.complete(&key)).await;
+    within("the list of a new kind", index.wait_until_complete(&key)).await;
     let mut follower = index.follow(index.seq());
     member
         .create(
             json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"namespace": "shop", "name": "one"}}),
         )
         .await;
-    until(&mut follower, "an object of the new kind", |change| change.object.record.key.collection == key).await;
+    wait_for_change(&mut follower, "an object of the new kind", |change| change.object.record.key.collection == key)
+        .await;
     let (collectors, mut version) = (index.metrics().collectors.get(), index.states_version());
 
     let definitions = api(&member.server.admin(), &definition);
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
-    until(&mut follower, "the deletion of its records", |change| {
+    wait_for_change(&mut follower, "the deletion of its records", |change| {
         change.object.record.key.collection == key && change.kind == ChangeKind::Deleted
     })
     .await;
     within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
     assert_eq!(index.metrics().collectors.get(), collectors - 1);
-    assert!(index.served(&name("member1")).unwrap().get(&key.resource).is_none());
+    assert!(index.served_resources(&name("member1")).unwrap().get(&key.resource).is_none());
     world.stop().await;
 }
 
@@ -351,8 +355,8 @@ async fn an_export_shows_one_snapshot() {
         member.create(row(nth, "before")).await;
     }
     let is = |change: &Change, nth: usize| *change.object.record.key.name == *format!("row-{nth:03}");
-    until(&mut follower, "the last row", |change| is(change, ROWS - 1)).await;
-    searchable(&world.index, world.index.seq()).await;
+    wait_for_change(&mut follower, "the last row", |change| is(change, ROWS - 1)).await;
+    wait_until_searchable(&world.index, world.index.seq()).await;
 
     let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
     request.bodies = true;
@@ -377,8 +381,8 @@ async fn an_export_shows_one_snapshot() {
         }
     }
     member.create(row(ROWS, "after")).await;
-    until(&mut follower, "the added row", |change| is(change, ROWS)).await;
-    searchable(&world.index, world.index.seq()).await;
+    wait_for_change(&mut follower, "the added row", |change| is(change, ROWS)).await;
+    wait_until_searchable(&world.index, world.index.seq()).await;
     while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
         all.extend(rows_of(hits));
     }

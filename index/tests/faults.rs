@@ -22,8 +22,8 @@ mod network;
 mod postgres;
 #[path = "faults/process.rs"]
 mod process;
-#[path = "faults/site.rs"]
-mod site;
+#[path = "faults/test_member.rs"]
+mod test_member;
 
 use fault::Fault;
 use host::Start;
@@ -32,16 +32,16 @@ use postgres::Database;
 use process::Host;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use site::{Model, Site, Words, plan, write_all};
 use sqlx::Connection;
 use std::time::{Duration, Instant};
+use test_member::{Model, TestMember, Words, plan_writes, write_all};
 use tokio::sync::watch;
 
 const MEMBERS: usize = 3;
 /// Writes to one member before, during and after each fault.
 const WRITES: std::ops::Range<usize> = 1..9;
 /// Polling interval; polling without a delay would starve the other process.
-const LOOK_EVERY: Duration = Duration::from_millis(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(30);
 const USUAL_ROUNDS: [usize; 2] = [8, 3];
 
 fn main() {
@@ -64,12 +64,12 @@ fn main() {
             let rounds =
                 USUAL_ROUNDS.map(|usual| number("CROWSNEST_FAULT_ROUNDS").map_or(usual, |rounds| rounds as usize));
             if wanted("sqlite_survives_faults") {
-                runtime.block_on(survives(Storage::Sqlite, seed, rounds[0]));
+                runtime.block_on(run_rounds(Storage::Sqlite, seed, rounds[0]));
                 println!("test sqlite_survives_faults ... ok");
             }
             if wanted("postgres_survives_faults") {
-                if let Some(database) = runtime.block_on(Database::fresh()) {
-                    runtime.block_on(survives(Storage::Postgres(database), seed, rounds[1]));
+                if let Some(database) = runtime.block_on(Database::create()) {
+                    runtime.block_on(run_rounds(Storage::Postgres(database), seed, rounds[1]));
                 }
                 println!("test postgres_survives_faults ... ok");
             }
@@ -98,7 +98,7 @@ impl Storage {
 
     /// Terminates all connections to the database.
     async fn terminate(&self) {
-        self.tell(
+        self.query(
             "SELECT count(pg_terminate_backend(pid)) > -1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
             AND datname = current_database()",
         )
@@ -106,15 +106,15 @@ impl Storage {
     }
 
     /// True if no replica has renewed its lease for the duration of a lease.
-    async fn lease_has_run_out(&self) -> bool {
-        self.tell(
+    async fn is_lease_expired(&self) -> bool {
+        self.query(
             "SELECT coalesce(max(heartbeat) < clock_timestamp() - interval '5.5 s', true) \
             FROM crowsnest_cache.replicas",
         )
         .await
     }
 
-    async fn tell(&self, sql: &'static str) -> bool {
+    async fn query(&self, sql: &'static str) -> bool {
         let Self::Postgres(database) = self else { return true };
         let mut connection = database.connect().await;
         let value = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
@@ -124,14 +124,14 @@ impl Storage {
 }
 
 /// Prints the current round and faults on a panic.
-struct Story {
+struct RoundReport {
     seed: u64,
     storage: &'static str,
     round: usize,
     faults: Vec<Fault>,
 }
 
-impl Drop for Story {
+impl Drop for RoundReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self { seed, storage, round, faults } = self;
@@ -142,25 +142,25 @@ impl Drop for Story {
 
 struct World {
     control_plane: Member,
-    sites: Vec<Site>,
+    members: Vec<TestMember>,
     models: Vec<Model>,
     words: Words,
     storage: Storage,
     host: Host,
     rng: StdRng,
-    homes: tempfile::TempDir,
+    directories: tempfile::TempDir,
 }
 
 impl World {
     async fn new(storage: Storage, seed: u64) -> Self {
         let control_plane = control_plane().await;
         let admin = control_plane.server.admin();
-        let homes = tempfile::tempdir().unwrap();
-        let mut sites = Vec::new();
+        let directories = tempfile::tempdir().unwrap();
+        let mut members = Vec::new();
         for nth in 0..MEMBERS {
-            let site = Site::start(&format!("member{nth}"), homes.path(), nth == MEMBERS - 1).await;
-            site.register(&admin).await;
-            sites.push(site);
+            let member = TestMember::start(&format!("member{nth}"), directories.path(), nth == MEMBERS - 1).await;
+            member.register(&admin).await;
+            members.push(member);
         }
         let database = match &storage {
             Storage::Sqlite => None,
@@ -170,75 +170,75 @@ impl World {
             control_plane: control_plane.config.cluster_url.to_string(),
             database,
             replica: Some("host".to_owned()),
-            home: homes.path().join("host"),
+            directory: directories.path().join("host"),
             skew_ms: 0,
         };
         let (models, rng) = (vec![Model::new(); MEMBERS], StdRng::seed_from_u64(seed));
         let host = Host::new(start);
-        Self { control_plane, sites, models, words: Words::default(), storage, host, rng, homes }
+        Self { control_plane, members, models, words: Words::default(), storage, host, rng, directories }
     }
 
-    /// Writes to every member, and runs `beside` starting at a random write.
-    async fn write_beside<T>(&mut self, beside: impl AsyncFnOnce(&mut Host, &[Site], &Storage) -> T) -> T {
-        let Self { sites, models, words, storage, host, rng, .. } = self;
+    /// Writes to every member, and runs `action` starting at a random write.
+    async fn write_during<T>(&mut self, action: impl AsyncFnOnce(&mut Host, &[TestMember], &Storage) -> T) -> T {
+        let Self { members, models, words, storage, host, rng, .. } = self;
         let mut writes = Vec::new();
         for model in models {
             let number = rng.random_range(WRITES);
-            writes.push(plan(model, words, rng, number));
+            writes.push(plan_writes(model, words, rng, number));
         }
         let at = rng.random_range(0..=writes.iter().map(Vec::len).sum::<usize>());
         let done = watch::Sender::new(0);
         let mut counting = done.subscribe();
-        let (_, done) = tokio::join!(write_all(sites, writes, &done), async {
+        let (_, done) = tokio::join!(write_all(members, writes, &done), async {
             counting.wait_for(|done| *done >= at).await.unwrap();
-            beside(host, sites, storage).await
+            action(host, members, storage).await
         });
         done
     }
 
     /// Returns the duration of its parts.
-    async fn round(&mut self, story: &mut Story) -> String {
+    async fn round(&mut self, report: &mut RoundReport) -> String {
         let began = Instant::now();
-        self.words.turn();
+        self.words.start_round();
         for _ in 0..self.rng.random_range(1..=3) {
             let fault = Fault::choose(&mut self.rng, &self.storage, MEMBERS);
-            story.faults.push(fault.clone());
-            self.write_beside(async |host, sites, storage| fault.begin(host, sites, storage).await).await;
+            report.faults.push(fault.clone());
+            self.write_during(async |host, members, storage| fault.begin(host, members, storage).await).await;
         }
-        let faults = &story.faults;
-        self.write_beside(async |host, sites, storage| {
+        let faults = &report.faults;
+        self.write_during(async |host, members, storage| {
             for fault in faults {
-                fault.end(host, sites, storage).await;
+                fault.end(host, members, storage).await;
             }
         })
         .await;
-        let marks = check::mark(&self.sites, &mut self.words).await;
+        let marks = check::write_marks(&self.members, &mut self.words).await;
         let broken = began.elapsed();
-        let status = check::settled(&mut self.host, &marks).await;
+        let status = check::wait_until_settled(&mut self.host, &marks).await;
         let settled = began.elapsed() - broken;
-        let differences = check::differences(&mut self.host, &self.sites, &self.words).await;
+        let differences = check::differences(&mut self.host, &self.members, &self.words).await;
         assert!(differences.is_empty(), "the cache differs from the members:\n{differences}");
         let compared = began.elapsed() - broken - settled;
         format!("{broken:.1?} + {settled:.1?} + {compared:.1?}, {} lists", status.lists)
     }
 }
 
-async fn survives(storage: Storage, seed: u64, rounds: usize) {
+async fn run_rounds(storage: Storage, seed: u64, rounds: usize) {
     let name = storage.name();
     println!("{name}: {rounds} rounds with CROWSNEST_FAULT_SEED={seed}");
     let began = Instant::now();
     let mut world = World::new(storage, seed).await;
-    world.host.up().await;
+    world.host.ensure_running().await;
     for round in 0..rounds {
-        let mut story = Story { seed, storage: name, round, faults: Vec::new() };
-        let cost = world.round(&mut story).await;
-        println!("{name}, round {round}: {cost}, {:?}", story.faults);
+        let mut report = RoundReport { seed, storage: name, round, faults: Vec::new() };
+        let cost = world.round(&mut report).await;
+        println!("{name}, round {round}: {cost}, {:?}", report.faults);
     }
     world.host.stop().await;
-    for site in world.sites {
-        site.shut_down().await;
+    for member in world.members {
+        member.shut_down().await;
     }
     world.control_plane.shut_down().await;
-    drop(world.homes);
+    drop(world.directories);
     println!("{name}: {rounds} rounds in {:.1?}", began.elapsed());
 }

@@ -1,5 +1,5 @@
 //! Tests of the cache's invariants (docs/ARCHITECTURE.md). More tests: memory and misbehaving members in
-//! `lying.rs`, recovery in `faults.rs`, permissions in `rights.rs`.
+//! `misbehaving_members.rs`, recovery in `faults.rs`, permissions in `rights.rs`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -9,7 +9,7 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
+    Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, SearchResponse, Summary,
 };
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
@@ -37,9 +37,9 @@ fn secrets() -> Gvr {
     Gvr::new("", "v1", "secrets")
 }
 
-fn interest(resource: Gvr, why: &str) -> Interest {
+fn interest(resource: Gvr, reason: &str) -> Interest {
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    Interest { clusters, resource, namespaces, why: InterestReason::Other(why.to_owned()) }
+    Interest { clusters, resource, namespaces, reason: InterestReason::Other(reason.to_owned()) }
 }
 
 impl World {
@@ -65,10 +65,10 @@ impl World {
         IndexOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
     }
 
-    async fn opened(&self, options: IndexOptions) -> Index {
+    async fn open_index(&self, options: IndexOptions) -> Index {
         let index = Index::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
         for resource in [config_maps(), secrets()] {
-            within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
+            within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }
         index
     }
@@ -85,7 +85,7 @@ async fn bodies(index: &Index) -> Vec<String> {
 }
 
 /// The next change of an object of this name.
-async fn change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
+async fn next_change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
     let next = async {
         loop {
             let mut changes = follower.next().await.unwrap().unwrap().into_iter();
@@ -97,11 +97,11 @@ async fn change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
     within(name, next).await
 }
 
-async fn found(index: &Index, query: &str) -> Answer {
+async fn search(index: &Index, query: &str) -> SearchResponse {
     index.searcher().search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
 }
 
-async fn searchable(index: &Index) {
+async fn wait_until_searchable(index: &Index) {
     let seq = index.seq();
     within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
 }
@@ -109,14 +109,14 @@ async fn searchable(index: &Index) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_collector_follows_a_resource_for_all_interests() {
     let mut world = World::new().await;
-    let index = world.opened(world.options()).await;
+    let index = world.open_index(world.options()).await;
     let collectors = index.metrics().collectors.get();
     let more = ["registry", "controller", "page"];
     world.interests.extend(more.map(|why| world.declared.declare(interest(config_maps(), why))));
     // When a later interest is collected, the earlier ones have been processed.
     let roles = Gvr::new("", "v1", "endpoints");
     let late = world.declared.declare(interest(roles.clone(), "late"));
-    within("the late one", index.complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
+    within("the late one", index.wait_until_complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
     assert_eq!(index.metrics().collectors.get(), collectors + 1);
 
     // When the last interest ends, the collector stops and the records are deleted.
@@ -136,29 +136,29 @@ async fn one_collector_follows_a_resource_for_all_interests() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_data_directory_loses_nothing() {
     let world = World::new().await;
-    let index = world.opened(world.options()).await;
+    let index = world.open_index(world.options()).await;
     let before = bodies(&index).await;
     index.stop().await;
     for entry in std::fs::read_dir(world.directory.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
     }
-    let index = world.opened(world.options()).await;
+    let index = world.open_index(world.options()).await;
     assert_eq!((bodies(&index).await, before.len()), (before, OBJECTS));
-    searchable(&index).await;
-    assert_eq!(found(&index, "kind:configmap hello").await.hits.len(), OBJECTS);
+    wait_until_searchable(&index).await;
+    assert_eq!(search(&index, "kind:configmap hello").await.hits.len(), OBJECTS);
     index.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_text_index_is_rebuilt_from_the_store() {
     let mut world = World::new().await;
-    let index = world.opened(world.options()).await;
+    let index = world.open_index(world.options()).await;
     index.stop().await;
     world.member.take().unwrap().shut_down().await;
     std::fs::remove_dir_all(world.directory.path().join("text")).unwrap();
-    let index = world.opened(world.options()).await;
-    searchable(&index).await;
+    let index = world.open_index(world.options()).await;
+    wait_until_searchable(&index).await;
     // Stored collections are resumed if their cluster responds.
     let mut version = index.states_version();
     let is_resumed = || {
@@ -167,7 +167,7 @@ async fn the_text_index_is_rebuilt_from_the_store() {
         there.all(|(_, state)| state.is_fresh())
     };
     within("the control plane", version.wait_for(|_| is_resumed())).await.unwrap();
-    let answer = found(&index, "kind:configmap hello").await;
+    let answer = search(&index, "kind:configmap hello").await;
     assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the unreachable member is reported");
     index.stop().await;
 }
@@ -177,15 +177,15 @@ async fn reads_never_wait_for_the_text_index() {
     let world = World::new().await;
     let never = Duration::from_secs(24 * 3600);
     let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
-    let index = world.opened(options).await;
+    let index = world.open_index(options).await;
     let mut follower = index.follow(index.seq());
     world.member().create(config_map("shop", "new", "fresh")).await;
-    let change = change_of(&mut follower, "new").await;
+    let change = next_change_of(&mut follower, "new").await;
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
     assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
     assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
     // Search does not include the change yet and reports its lag.
-    let Summary { total, seq, behind, .. } = found(&index, "fresh").await.summary.unwrap();
+    let Summary { total, seq, behind, .. } = search(&index, "fresh").await.summary.unwrap();
     assert_eq!((total, seq.0 + behind), (0, index.seq().0));
     assert!(behind > 0);
     index.stop().await;
@@ -194,19 +194,19 @@ async fn reads_never_wait_for_the_text_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
     let world = World::new().await;
-    let index = world.opened(world.options()).await;
-    searchable(&index).await;
+    let index = world.open_index(world.options()).await;
+    wait_until_searchable(&index).await;
     index.stop().await;
     let never = Duration::from_secs(24 * 3600);
     let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
-    let index = world.opened(options).await;
+    let index = world.open_index(options).await;
     let mut follower = index.follow(index.seq());
     let gone = api(&world.member().server.admin(), &config_map("shop", "app-3", ""));
     gone.delete("app-3", &DeleteParams::default()).await.unwrap();
-    change_of(&mut follower, "app-3").await;
+    next_change_of(&mut follower, "app-3").await;
     for when in ["during:now-1h..now", "(is:deleted OR -is:deleted)"] {
-        let answer = found(&index, &format!("kind:configmap hello {when}")).await;
-        let gone: Vec<_> = answer.hits.iter().filter(|hit| hit.was.is_some_and(|was| was.deleted)).collect();
+        let answer = search(&index, &format!("kind:configmap hello {when}")).await;
+        let gone: Vec<_> = answer.hits.iter().filter(|hit| hit.version_end.is_some_and(|was| was.deleted)).collect();
         let total = answer.summary.map(|summary| summary.total);
         assert_eq!((total, answer.hits.len()), (Some(OBJECTS as u64), OBJECTS), "{when}");
         assert_eq!(gone.iter().map(|hit| &*hit.object.record.key.name).collect::<Vec<_>>(), ["app-3"], "{when}");
@@ -218,19 +218,23 @@ async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
 async fn an_ended_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
         let world = World::new().await;
-        let index = world.opened(world.options()).await;
-        assert_eq!((index.ready(), index.dead()), (Ok(()), Vec::new()));
-        assert!(index.abort(worker), "there is no worker {worker}");
+        let index = world.open_index(world.options()).await;
+        assert_eq!((index.check_ready(), index.failed_workers()), (Ok(()), Vec::new()));
+        assert!(index.abort_worker(worker), "there is no worker {worker}");
         let unready = within(worker, async {
             loop {
-                match index.ready() {
+                match index.check_ready() {
                     Err(reason) => return reason,
                     Ok(()) => tokio::task::yield_now().await,
                 }
             }
         });
         assert!(unready.await.contains(worker), "{worker}");
-        assert!(index.dead().iter().any(|dead| dead.contains(worker)), "{worker}: {:?}", index.dead());
+        assert!(
+            index.failed_workers().iter().any(|dead| dead.contains(worker)),
+            "{worker}: {:?}",
+            index.failed_workers()
+        );
         index.stop().await;
     }
 }
@@ -239,32 +243,32 @@ async fn an_ended_worker_makes_the_cache_unready() {
 async fn secret_values_are_not_stored() {
     const VALUE: &str = "correct-horse-battery";
     let world = World::new().await;
-    let index = world.opened(world.options()).await;
+    let index = world.open_index(world.options()).await;
     let mut follower = index.follow(index.seq());
     world
         .member()
         .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
             "stringData": {"password": VALUE}}))
         .await;
-    let change = change_of(&mut follower, "login").await;
-    searchable(&index).await;
+    let change = next_change_of(&mut follower, "login").await;
+    wait_until_searchable(&index).await;
     let body: Value = change.object.parse().unwrap();
     assert_eq!((&body["data"]["password"], change.object.record.redacted), (&json!(""), true));
-    assert_eq!(found(&index, "kind:secret password").await.hits.len(), 1, "names of keys are found");
+    assert_eq!(search(&index, "kind:secret password").await.hits.len(), 1, "names of keys are found");
     let encoded = "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5";
     for query in [VALUE, encoded] {
-        assert_eq!(found(&index, query).await.hits.len(), 0, "{query}");
+        assert_eq!(search(&index, query).await.hits.len(), 0, "{query}");
     }
     index.stop().await;
     let mut files = vec![world.directory.path().to_owned()];
     while let Some(path) = files.pop() {
         match path.is_dir() {
             true => files.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path())),
-            false => assert!(!holds(&path, VALUE) && !holds(&path, encoded), "{}", path.display()),
+            false => assert!(!file_contains(&path, VALUE) && !file_contains(&path, encoded), "{}", path.display()),
         }
     }
 }
 
-fn holds(path: &Path, text: &str) -> bool {
+fn file_contains(path: &Path, text: &str) -> bool {
     std::fs::read(path).unwrap().windows(text.len()).any(|window| window == text.as_bytes())
 }

@@ -10,8 +10,8 @@
 mod members;
 #[path = "support/postgres.rs"]
 mod postgres;
-#[path = "support/silence.rs"]
-mod silence;
+#[path = "support/stalling_proxy.rs"]
+mod stalling_proxy;
 
 use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
@@ -23,8 +23,8 @@ use members::{
     Member, TOKEN, api, config_map, config_maps, control_plane, create, name, namespace, register, start, within,
 };
 use postgres::Database;
-use silence::Silence;
 use sqlx::Row;
+use stalling_proxy::StallingProxy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,14 +38,14 @@ use tokio_util::sync::CancellationToken;
 /// Distributed over three replicas, so that each has some.
 const MEMBERS: usize = 6;
 /// Time limit for moving clusters after a fault.
-const MOVED_WITHIN: Duration = Duration::from_secs(10);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["replica", control_plane, database, id, home] => {
-            runtime.block_on(replica(control_plane, database, id, Path::new(home)));
+        ["replica", control_plane, database, id, directory] => {
+            runtime.block_on(replica(control_plane, database, id, Path::new(directory)));
         }
         // The output of the default test harness.
         arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
@@ -57,29 +57,29 @@ fn main() {
 }
 
 /// Polling interval; polling without a delay would starve the other processes.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of changes.
-const CHANGE_EVERY: Duration = Duration::from_millis(20);
+const CHANGE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs a replica: logs all changes to `<home>/log` and answers `list <cluster>` and `ready` on a port that it
+/// Runs a replica: logs all changes to `<directory>/log` and answers `list <cluster>` and `ready` on a port that it
 /// prints.
-async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
+async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path) {
     let mut config = kube::Config::new(control_plane.parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
     let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
-    let mut options = IndexOptions::new(home);
+    let mut options = IndexOptions::new(directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.store =
         StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    let why = InterestReason::Other("the test".to_owned());
+    let reason = InterestReason::Other("the test".to_owned());
     let declared = Interests::default();
-    let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, why });
+    let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, reason });
     let index = Index::open_with(fleet, options, declared).await.unwrap();
     let start = index.seq();
     let mut changes = index.follow(start);
-    let mut log = tokio::fs::File::create(home.join("log")).await.unwrap();
+    let mut log = tokio::fs::File::create(directory.join("log")).await.unwrap();
     log.write_all(format!("after {start}\n").as_bytes()).await.unwrap();
     tokio::spawn(async move {
         while let Some(changes) = changes.next().await {
@@ -104,16 +104,16 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
         let index = index.clone();
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
-            let mut question = String::new();
-            stream.read_line(&mut question).await.unwrap();
-            let answer = answer(&index, question.trim()).await;
-            stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+            let mut command = String::new();
+            stream.read_line(&mut command).await.unwrap();
+            let response = execute_command(&index, command.trim()).await;
+            stream.get_mut().write_all(response.as_bytes()).await.unwrap();
         });
     }
 }
 
-async fn answer(index: &Index, question: &str) -> String {
-    match question.split_once(' ') {
+async fn execute_command(index: &Index, command: &str) -> String {
+    match command.split_once(' ') {
         Some(("list", cluster)) => {
             let query = ListQuery::new(name(cluster), config_maps()).in_namespace("shop");
             match index.list(query).try_collect::<Vec<_>>().await {
@@ -131,9 +131,9 @@ async fn answer(index: &Index, question: &str) -> String {
             let stale: Vec<String> = of
                 .clone()
                 .filter(|(_, state)| !state.is_fresh())
-                .map(|(key, state)| format!("{key}: {:?}", state.trouble))
+                .map(|(key, state)| format!("{key}: {:?}", state.stale_reason))
                 .collect();
-            match index.ready() {
+            match index.check_ready() {
                 Ok(()) if stale.is_empty() && of.count() == MEMBERS => format!("ready {}", index.seq()),
                 Ok(()) => format!("stale {}", stale.join(", ")),
                 Err(reason) => reason,
@@ -147,30 +147,30 @@ struct Process {
     id: String,
     child: Child,
     port: u16,
-    home: PathBuf,
+    directory: PathBuf,
 }
 
 impl Process {
-    async fn start(id: &str, control_plane: &Member, database: &str, homes: &Path) -> Self {
-        let home = homes.join(id);
-        tokio::fs::create_dir_all(&home).await.unwrap();
+    async fn start(id: &str, control_plane: &Member, database: &str, directories: &Path) -> Self {
+        let directory = directories.join(id);
+        tokio::fs::create_dir_all(&directory).await.unwrap();
         let url = control_plane.config.cluster_url.to_string();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["replica", &url, database, id]).arg(&home).stdout(Stdio::piped()).kill_on_drop(true);
+        command.args(["replica", &url, database, id]).arg(&directory).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         within("the start of a replica", out.read_line(&mut line)).await.unwrap();
         let port = line.trim().parse().unwrap_or_else(|_| panic!("{id} did not start: {line}"));
-        Self { id: id.to_owned(), child, port, home }
+        Self { id: id.to_owned(), child, port, directory }
     }
 
-    async fn ask(&self, question: &str) -> std::io::Result<String> {
+    async fn request(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        stream.write_all(format!("{question}\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        stream.write_all(format!("{command}\n").as_bytes()).await?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        Ok(response)
     }
 
     async fn signal(&self, signal: &str) {
@@ -179,15 +179,15 @@ impl Process {
     }
 
     /// Waits until all collections are followed.
-    async fn ready(&self) {
+    async fn wait_until_ready(&self) {
         let mut last = String::new();
         let waiting = async {
             loop {
-                last = self.ask("ready").await.unwrap();
+                last = self.request("ready").await.unwrap();
                 if last.starts_with("ready") {
                     return;
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         if tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err() {
@@ -197,13 +197,13 @@ impl Process {
 
     /// The first seq and the logged changes with all observable properties.
     fn log(&self) -> (u64, Vec<(u64, String)>) {
-        let text = std::fs::read_to_string(self.home.join("log")).unwrap();
+        let text = std::fs::read_to_string(self.directory.join("log")).unwrap();
         let mut lines = text.lines();
         let start = lines.next().unwrap().strip_prefix("after ").unwrap().parse().unwrap();
         // A killed process may have written an incomplete line.
-        let whole = if text.ends_with('\n') { usize::MAX } else { text.lines().count() - 2 };
+        let complete_lines = if text.ends_with('\n') { usize::MAX } else { text.lines().count() - 2 };
         let seq = |line: &str| line.split_once(' ').unwrap().0.parse().unwrap();
-        (start, lines.take(whole).map(|line| (seq(line), line.to_owned())).collect())
+        (start, lines.take(complete_lines).map(|line| (seq(line), line.to_owned())).collect())
     }
 }
 
@@ -231,7 +231,7 @@ impl World {
 
     /// Waits until other replicas hold the clusters, within the time limit, and until `witness` has published
     /// changes from them.
-    async fn moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
+    async fn wait_until_moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
         assert!(!had.is_empty(), "{} had nothing to lose", from.id);
         let began = Instant::now();
         let mark = format!("after-{fault}");
@@ -248,10 +248,10 @@ impl World {
                 if had.iter().all(gone) {
                     return;
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let done = tokio::time::timeout(MOVED_WITHIN, moving).await;
+        let done = tokio::time::timeout(MOVE_TIMEOUT, moving).await;
         let claimed = began.elapsed();
         assert!(
             done.is_ok(),
@@ -261,8 +261,8 @@ impl World {
         );
         within("changes of the moved clusters", async {
             for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
-                while !witness.ask(&format!("list {cluster}")).await.unwrap().contains(&mark) {
-                    tokio::time::sleep(LOOK_EVERY).await;
+                while !witness.request(&format!("list {cluster}")).await.unwrap().contains(&mark) {
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         })
@@ -278,7 +278,7 @@ impl World {
 /// Adds, changes and deletes objects continuously until stopped.
 async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
     let mut rounds = 0;
-    let mut interval = tokio::time::interval(CHANGE_EVERY);
+    let mut interval = tokio::time::interval(CHANGE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !stop.is_cancelled() {
         interval.tick().await;
@@ -300,7 +300,7 @@ async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
 }
 
 async fn replicas_survive_each_others_faults() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let control_plane = control_plane().await;
     let admin = control_plane.server.admin();
     let mut members = Vec::new();
@@ -315,26 +315,26 @@ async fn replicas_survive_each_others_faults() {
     }
     let clients: Vec<Client> = members.iter().map(|member| member.server.admin()).collect();
     let world = World { members, database };
-    let homes = tempfile::tempdir().unwrap();
-    let network = Silence::before(world.database.port()).await;
+    let directories = tempfile::tempdir().unwrap();
+    let network = StallingProxy::start(world.database.port()).await;
     let direct = world.database.url();
     let through = world.database.url_at(network.port());
 
     // All replicas start while objects change.
     let stop = CancellationToken::new();
     let churning = tokio::spawn(churn(clients.clone(), stop.clone()));
-    let one = Process::start("one", &control_plane, &direct, homes.path()).await;
-    let two = Process::start("two", &control_plane, &direct, homes.path()).await;
-    let three = Process::start("three", &control_plane, &through, homes.path()).await;
+    let one = Process::start("one", &control_plane, &direct, directories.path()).await;
+    let two = Process::start("two", &control_plane, &direct, directories.path()).await;
+    let three = Process::start("three", &control_plane, &through, directories.path()).await;
     for replica in [&one, &two, &three] {
-        replica.ready().await;
+        replica.wait_until_ready().await;
     }
     within("an even share", async {
         while [&one, &two, &three].len() != {
             let holders = world.holders().await;
             holders.values().flatten().collect::<BTreeSet<_>>().len()
         } {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
     .await;
@@ -342,23 +342,23 @@ async fn replicas_survive_each_others_faults() {
     // Killed without releasing its claims.
     let had = world.clusters_of("one").await;
     one.signal("-KILL").await;
-    world.moved(&one, &had, &two, "killed").await;
-    let four = Process::start("four", &control_plane, &direct, homes.path()).await;
-    four.ready().await;
+    world.wait_until_moved(&one, &had, &two, "killed").await;
+    let four = Process::start("four", &control_plane, &direct, directories.path()).await;
+    four.wait_until_ready().await;
 
     // Suspended past its lease; after it resumes, others hold its claims.
     let had = world.clusters_of("two").await;
     two.signal("-STOP").await;
-    world.moved(&two, &had, &three, "stopped").await;
+    world.wait_until_moved(&two, &had, &three, "stopped").await;
     two.signal("-CONT").await;
-    two.ready().await;
+    two.wait_until_ready().await;
 
     // Disconnected: its connections stay open without traffic.
     let had = world.clusters_of("three").await;
-    network.silence(true);
-    world.moved(&three, &had, &four, "cut-off").await;
-    network.silence(false);
-    three.ready().await;
+    network.set_stalled(true);
+    world.wait_until_moved(&three, &had, &four, "cut-off").await;
+    network.set_stalled(false);
+    three.wait_until_ready().await;
 
     // After the changes end, the caches of all replicas equal the members' objects.
     stop.cancel();
@@ -376,8 +376,8 @@ async fn replicas_survive_each_others_faults() {
             let mut last = String::new();
             let waiting = async {
                 while last != expected {
-                    last = replica.ask(&format!("list member{nth}")).await.unwrap();
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    last = replica.request(&format!("list member{nth}")).await.unwrap();
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             };
             let done = tokio::time::timeout(Duration::from_secs(60), waiting).await;
@@ -390,7 +390,7 @@ async fn replicas_survive_each_others_faults() {
     for replica in alive {
         within("the end of the log", async {
             while replica.log().1.last().is_none_or(|(seq, _)| *seq < newest.0) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         })
         .await;

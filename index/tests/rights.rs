@@ -30,7 +30,9 @@ use std::time::Duration;
 use cases::{Cases, LABEL, NAMESPACES, objects};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Answer, Change, ChangeKind, CollectionKey, Follower, Index, IndexOptions, SearchRequest, Seq};
+use crowsnest_index::{
+    Change, ChangeKind, CollectionKey, Follower, Index, IndexOptions, SearchRequest, SearchResponse, Seq,
+};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_registry::authz::aggregate;
 use crowsnest_search::authorization::rbac_resources;
@@ -44,7 +46,7 @@ use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// Maximum number of concurrent reviews.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_REVIEWS: usize = 4;
 
 fn shown_resources() -> [Gvr; 5] {
     let core = |resource| Gvr::new("", "v1", resource);
@@ -62,13 +64,13 @@ struct World {
 }
 
 /// Name of the rules that give the control plane's service accounts access to members.
-const REACH: &str = "accounts-reach";
+const MEMBER_ACCESS: &str = "accounts-reach";
 
 /// Binding of these rules to all service accounts.
-fn reach() -> Value {
-    json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": REACH},
+fn member_access_binding() -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": MEMBER_ACCESS},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts"}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": REACH}})
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MEMBER_ACCESS}})
 }
 
 impl World {
@@ -77,9 +79,11 @@ impl World {
         register(&control_plane.server.admin(), "member1", &member).await;
         let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]}]);
         control_plane
-            .create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": REACH}, "rules": rules}))
+            .create(
+                json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": MEMBER_ACCESS}, "rules": rules}),
+            )
             .await;
-        control_plane.create(reach()).await;
+        control_plane.create(member_access_binding()).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let options = IndexOptions {
@@ -91,15 +95,20 @@ impl World {
         let declared = Interests::default();
         let interests = shown_resources().map(|resource| {
             let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-            declared.declare(Interest { clusters, resource, namespaces, why: InterestReason::Other("test".to_owned()) })
+            declared.declare(Interest {
+                clusters,
+                resource,
+                namespaces,
+                reason: InterestReason::Other("test".to_owned()),
+            })
         });
         let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
-            within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
+            within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }
         for resource in rbac_resources() {
             let own = CollectionKey::new(ClusterName::control_plane(), resource);
-            within("the control plane's rules", index.complete(&own)).await;
+            within("the control plane's rules", index.wait_until_complete(&own)).await;
         }
         let world = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
         world.applied_seq(world.index.seq()).await;
@@ -115,8 +124,8 @@ impl World {
     }
 
     /// Waits until the member's current rules are applied: each watch is ordered, so its last object arrives last.
-    async fn caught_up(&self, round: &str) {
-        aggregate::pass(self.member.server.registry()).await.unwrap();
+    async fn wait_until_rules_applied(&self, round: &str) {
+        aggregate::aggregate_all(self.member.server.registry()).await.unwrap();
         let mut follower = self.index.follow(self.index.seq());
         for (kind, namespace) in
             [("Role", Some("shop")), ("ClusterRole", None), ("RoleBinding", Some("shop")), ("ClusterRoleBinding", None)]
@@ -140,13 +149,13 @@ impl World {
     }
 
     /// A change in the cache takes effect within a second.
-    async fn soon_obeyed(&self, seq: Seq) {
+    async fn assert_applied_soon(&self, seq: Seq) {
         let mut applied_seq = self.index.searcher().applied_seq();
         let waited = tokio::time::timeout(Duration::from_secs(1), applied_seq.wait_for(|reached| *reached >= seq));
         waited.await.expect("within a second").unwrap();
     }
 
-    async fn search(&self, query: &str, caller: &UserInfo) -> Answer {
+    async fn search(&self, query: &str, caller: &UserInfo) -> SearchResponse {
         self.index.searcher().search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
     }
 
@@ -180,7 +189,7 @@ impl Reviews<'_> {
             return *allowed;
         }
         // A request would include the groups that every API server adds.
-        let user = self.user.clone().completed();
+        let user = self.user.clone().with_implied_groups();
         let attributes = ResourceAttributes {
             verb: Some(verb.to_owned()),
             group: Some(resource.group.to_string()),
@@ -204,7 +213,7 @@ impl Reviews<'_> {
 
     /// Evaluates the rule in the module documentation. `None`: every object may be read by name, so a review does not show
     /// whether a rule also names this one.
-    async fn show(&mut self, object: &Value) -> Option<bool> {
+    async fn expected_visibility(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
             (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
         let plural = format!("{}s", kind.to_lowercase());
@@ -233,7 +242,7 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
             for object in objects {
                 let object_of =
                     format_object(object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
-                match reviews.show(object).await {
+                match reviews.expected_visibility(object).await {
                     Some(true) => drop(shown.insert(object_of)),
                     Some(false) => {}
                     None => drop(open.insert(object_of)),
@@ -242,13 +251,13 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
             (user, shown, open)
         }
     });
-    let verdicts: Vec<_> = verdicts.buffer_unordered(AT_ONCE).collect().await;
+    let verdicts: Vec<_> = verdicts.buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
     let mut differences = Vec::new();
     let (mut shown, mut hidden) = (0, 0);
     for (user, expected, open) in verdicts {
         let answer = world.search(&format!("label:{LABEL}=yes"), user).await;
-        counts_agree(&answer, user);
-        let found: BTreeSet<String> = found(&answer).difference(&open).cloned().collect();
+        assert_counts(&answer, user);
+        let found: BTreeSet<String> = hit_objects(&answer).difference(&open).cloned().collect();
         for object in found.symmetric_difference(&expected) {
             let verb = if expected.contains(object) { "hidden from" } else { "shown to" };
             differences.push(format!("{object} is {verb} {} {:?}", user.name, user.groups));
@@ -260,7 +269,7 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
     (shown, hidden)
 }
 
-fn found(answer: &Answer) -> BTreeSet<String> {
+fn hit_objects(answer: &SearchResponse) -> BTreeSet<String> {
     let hits = answer.hits.iter().map(|hit| {
         let key = &hit.object.record.key;
         format_object(&hit.object.record.kind, &key.namespace, &key.name)
@@ -271,7 +280,7 @@ fn found(answer: &Answer) -> BTreeSet<String> {
 }
 
 /// Totals and facets count exactly the hits.
-fn counts_agree(answer: &Answer, user: &UserInfo) {
+fn assert_counts(answer: &SearchResponse, user: &UserInfo) {
     let summary = answer.summary.as_ref().unwrap();
     assert_eq!((summary.total, summary.incomplete), (answer.hits.len() as u64, false), "{}", user.name);
     let mut counted: BTreeMap<(&str, String), u64> = BTreeMap::new();
@@ -294,7 +303,7 @@ fn counts_agree(answer: &Answer, user: &UserInfo) {
 }
 
 async fn create_all(member: &Member, objects: &[Value]) {
-    stream::iter(objects).for_each_concurrent(AT_ONCE, |object| member.create(object.clone())).await;
+    stream::iter(objects).for_each_concurrent(MAX_CONCURRENT_REVIEWS, |object| member.create(object.clone())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -306,7 +315,7 @@ async fn searches_show_what_the_member_allows() {
     for objects in [namespaces, others, &cases.roles, &cases.bindings] {
         create_all(&member, objects).await;
     }
-    aggregate::pass(member.server.registry()).await.unwrap();
+    aggregate::aggregate_all(member.server.registry()).await.unwrap();
     let world = World::new(member).await;
     let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
@@ -314,11 +323,11 @@ async fn searches_show_what_the_member_allows() {
     // Repeats the comparison while bindings and roles change.
     let admin = world.member.server.admin();
     let bindings = cases.bindings.clone();
-    for binding in cases.picked(&bindings, 120) {
+    for binding in cases.pick(&bindings, 120) {
         api(&admin, binding).delete(text(binding, "name"), &DeleteParams::default()).await.unwrap();
     }
     let roles: Vec<Value> = cases.roles.iter().filter(|role| role["aggregationRule"].is_null()).cloned().collect();
-    for (nth, role) in cases.picked(&roles, 120).into_iter().enumerate() {
+    for (nth, role) in cases.pick(&roles, 120).into_iter().enumerate() {
         let stored = api(&admin, role);
         if nth % 4 == 0 {
             stored.delete(text(role, "name"), &DeleteParams::default()).await.unwrap();
@@ -327,9 +336,9 @@ async fn searches_show_what_the_member_allows() {
             stored.replace(text(role, "name"), &PostParams::default(), &changed).await.unwrap();
         }
     }
-    let more: Vec<Value> = (0..120).map(|_| cases.another_binding()).collect();
+    let more: Vec<Value> = (0..120).map(|_| cases.add_binding()).collect();
     create_all(&world.member, &more).await;
-    world.caught_up("changed").await;
+    world.wait_until_rules_applied("changed").await;
     let (shown, hidden) = compare(&world, &cases.users, "as changed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
     world.stop().await;
@@ -366,7 +375,7 @@ async fn grants_follow_their_binding() {
     let ann = UserInfo::new("ann", ["staff"]);
     let shown = async |query: &str| {
         let answer = world.search(query, &ann).await;
-        counts_agree(&answer, &ann);
+        assert_counts(&answer, &ann);
         let suggestions = answer.summary.as_ref().unwrap().did_you_mean.len();
         (answer.hits.len(), suggestions)
     };
@@ -386,7 +395,7 @@ async fn grants_follow_their_binding() {
         assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
         let mut follower = world.index.follow(world.index.seq());
         world.member.create(binding.clone()).await;
-        world.soon_obeyed(await_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
+        world.assert_applied_soon(await_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
         // Suggestions only contain names that she may see.
         assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
@@ -395,15 +404,15 @@ async fn grants_follow_their_binding() {
         let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
         let roles = api(&admin, &other);
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();
-        world.soon_obeyed(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
+        world.assert_applied_soon(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
         other["rules"] = rules.clone();
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-        world.soon_obeyed(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
+        world.assert_applied_soon(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
 
         api(&admin, &binding).delete("ann-reads", &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(await_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
+        world.assert_applied_soon(await_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

@@ -22,7 +22,7 @@ pub fn take(request: &mut Request<Body>) -> Result<Option<ClusterName>, Error> {
 fn parameter(request: &mut Request<Body>) -> Result<Option<String>, Error> {
     let Some(query) = request.uri().query() else { return Ok(None) };
     let Some(name) = Query::parse(Some(query)).first(PARAMETER).map(str::to_owned) else { return Ok(None) };
-    let rest = Query::without(query, |name| name == PARAMETER);
+    let rest = Query::remove_parameters(query, |name| name == PARAMETER);
     let target = format!("{}?{rest}", request.uri().path());
     *request.uri_mut() = target.parse::<Uri>().map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(Some(name))

@@ -1,5 +1,5 @@
-//! Admission of requests to one member that the request itself does not name: its name is known only once the owner of
-//! the object has been found.
+//! Admission of requests to one member whose name is not part of the request. The name is known only after the cluster
+//! that owns the object has been found.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use http::Request;
 use crate::{Body, Error};
 
 /// Admission of a request to a member, added to the request's extensions as `Arc<dyn MemberAdmission>` if the request has
-/// been admitted for all members only. Each request is admitted once. Lists and watches that combine several members are
-/// not admitted for each of them.
+/// been admitted only as one for all members. Each request is admitted for at most one member. Lists and watches that
+/// combine several members are not admitted for each of them.
 pub trait MemberAdmission: Send + Sync {
     /// Refuses the request if it must not connect to this member.
     fn admit<'a>(&'a self, cluster: &'a ClusterName) -> BoxFuture<'a, Result<(), ApiError>>;
 }
 
-/// Admits a request that this member handles, unless it has been admitted for it.
+/// Admits a request that this member handles, unless it has already been admitted.
 pub(crate) async fn admit(request: &mut Request<Body>, cluster: &ClusterName) -> Result<(), Error> {
     match request.extensions_mut().remove::<Arc<dyn MemberAdmission>>() {
         Some(admission) => admission.admit(cluster).await.map_err(Error::NotAdmitted),

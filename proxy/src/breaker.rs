@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Number of consecutive failures that opens the breaker.
 const FAILURES: u32 = 3;
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+/// Shortest and longest time between trial requests. It doubles with each failed one.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// State of a member's breaker.
 #[derive(Debug, Default)]
@@ -19,57 +20,57 @@ pub struct Breaker {
     failures: u32,
     open: Option<Open>,
     /// Time of the last response.
-    answered: Option<Instant>,
+    last_response: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Open {
     why: Arc<str>,
-    /// Then one trial request is admitted.
+    /// Time from which one trial request is admitted.
     until: Instant,
     wait: Duration,
 }
 
 /// A request rejected by an open breaker.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct Rejection {
     pub why: Arc<str>,
-    pub again_in: Duration,
+    pub retry_after: Duration,
 }
 
 impl Breaker {
     /// Admits or rejects a request.
-    pub fn admit(&mut self, now: Instant) -> Result<(), Refused> {
+    pub fn admit(&mut self, now: Instant) -> Result<(), Rejection> {
         let Some(open) = &mut self.open else { return Ok(()) };
         if now < open.until {
-            return Err(Refused { why: Arc::clone(&open.why), again_in: open.until - now });
+            return Err(Rejection { why: Arc::clone(&open.why), retry_after: open.until - now });
         }
         open.until = now + open.wait;
         Ok(())
     }
 
     /// Records a response of any status.
-    pub fn answered(&mut self, now: Instant) {
-        *self = Self { failures: 0, open: None, answered: Some(now) };
+    pub fn record_response(&mut self, now: Instant) {
+        *self = Self { failures: 0, open: None, last_response: Some(now) };
     }
 
     /// Records a request that could not be sent.
-    pub fn failed(&mut self, now: Instant, why: &str) {
+    pub fn record_failure(&mut self, now: Instant, why: &str) {
         self.failures += 1;
         if self.failures >= FAILURES || self.open.is_some() {
-            self.shut(now, why);
+            self.trip(now, why);
         }
     }
 
     /// Records a request sent at `began` that timed out. Ignored if the member has responded since then.
-    pub fn silent(&mut self, now: Instant, began: Instant, why: &str) {
-        if self.answered.is_none_or(|answered| answered < began) {
-            self.shut(now, why);
+    pub fn record_timeout(&mut self, now: Instant, began: Instant, why: &str) {
+        if self.last_response.is_none_or(|at| at < began) {
+            self.trip(now, why);
         }
     }
 
-    fn shut(&mut self, now: Instant, why: &str) {
-        let wait = self.open.as_ref().map_or(SHORTEST, |open| LONGEST.min(2 * open.wait));
+    fn trip(&mut self, now: Instant, why: &str) {
+        let wait = self.open.as_ref().map_or(MIN_WAIT, |open| MAX_WAIT.min(2 * open.wait));
         self.open = Some(Open { why: why.into(), until: now + wait, wait });
     }
 }
@@ -95,11 +96,11 @@ mod tests {
             let admitted = breaker.admit(now);
             assert_eq!(admitted.is_ok(), what != 'r', "{story} at {half}: {admitted:?}");
             match what {
-                'a' => breaker.answered(now),
-                'f' => breaker.failed(now, "refused"),
-                's' => breaker.silent(now, now, "silent"),
+                'a' => breaker.record_response(now),
+                'f' => breaker.record_failure(now, "refused"),
+                's' => breaker.record_timeout(now, now, "silent"),
                 // Sent before another request that was answered.
-                'S' => breaker.silent(now, start, "silent"),
+                'S' => breaker.record_timeout(now, start, "silent"),
                 _ => {}
             }
         }
@@ -109,12 +110,15 @@ mod tests {
     fn rejections_have_the_reason_and_the_remaining_time() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
-        breaker.silent(now, now, "no answer");
-        let again_in = SHORTEST / 2;
-        assert_eq!(breaker.admit(now + SHORTEST - again_in), Err(Refused { why: "no answer".into(), again_in }));
+        breaker.record_timeout(now, now, "no answer");
+        let retry_after = MIN_WAIT / 2;
+        assert_eq!(
+            breaker.admit(now + MIN_WAIT - retry_after),
+            Err(Rejection { why: "no answer".into(), retry_after })
+        );
         for _ in 0..10 {
-            breaker.silent(now, now, "no answer");
+            breaker.record_timeout(now, now, "no answer");
         }
-        assert_eq!(breaker.admit(now), Err(Refused { why: "no answer".into(), again_in: LONGEST }));
+        assert_eq!(breaker.admit(now), Err(Rejection { why: "no answer".into(), retry_after: MAX_WAIT }));
     }
 }

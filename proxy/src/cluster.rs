@@ -1,10 +1,10 @@
-//! `clusters/{name}/proxy`: one member, any method, upgrades included.
+//! `clusters/{name}/proxy`: forwards requests of any method, including upgrades, to one member.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::request::{MAX_REQUEST_BODY, remove_hop_by_hop, requested_upgrade};
+use crowsnest_apimachinery::request::{MAX_REQUEST_BODY_BYTES, remove_hop_by_hop, requested_upgrade};
 use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_members::{ImpersonatedAttributes, Member, impersonated_headers};
 use http::{Request, Response, StatusCode};
@@ -14,11 +14,11 @@ use hyper_util::rt::TokioIo;
 
 use crate::relay::relay;
 use crate::session::{self, Session};
-use crate::transport::checked;
+use crate::transport::check_path;
 use crate::{Body, BoxError, Caller, ClusterObserver, Error, Proxy, admission};
 
 impl Proxy {
-    pub(crate) async fn one_cluster(
+    pub(crate) async fn forward_to_cluster(
         &self,
         name: &str,
         caller: &Caller,
@@ -28,15 +28,15 @@ impl Proxy {
         let not_found = || Error::ClusterNotFound(name.to_owned());
         let cluster = ClusterName::parse(name).map_err(|_| not_found())?;
         let Some(member) = self.inner.fleet.member(&cluster) else {
-            self.inner.transport.forget(|known| self.inner.fleet.member(known).is_some());
+            self.inner.transport.retain(|cluster| self.inner.fleet.member(cluster).is_some());
             return Err(not_found());
         };
-        self.to_member(&member, caller, path, request, None).await
+        self.forward_to_member(&member, caller, path, request, None).await
     }
 
-    /// Sends a request to a member as the caller and, if it is upgraded, connects the two sides. `within` limits
-    /// the time to the response head; None: the member's timeout.
-    pub(crate) async fn to_member(
+    /// Sends a request to a member as the caller and, if it is upgraded, relays the connection. `within` limits the
+    /// time to the response head; None: the member's timeout.
+    pub(crate) async fn forward_to_member(
         &self,
         member: &Arc<Member>,
         caller: &Caller,
@@ -44,52 +44,53 @@ impl Proxy {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(request.method(), path)?;
-        let ours = take_upgrade(&mut request);
-        if let Some(why) = session::forbidden(member, path, ours.is_some()) {
-            return Err(Error::NoSessions { cluster: member.name().clone(), why });
+        let path = check_path(request.method(), path)?;
+        let upgrade = take_upgrade(&mut request);
+        if let Some(why) = session::forbidden(member, path, upgrade.is_some()) {
+            return Err(Error::SessionForbidden { cluster: member.name().clone(), why });
         }
         let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
         if let Some(observer) = &observer {
-            observer.asks(member.name());
+            observer.record_request(member.name());
         }
         admission::admit(&mut request, member.name()).await?;
-        let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
+        let session = upgrade.map(|client| (client, Session::of(caller, member.name(), path, request.uri().query())));
         // A request to a single member waits for its agent to connect; a fan-out does not.
-        let found = if within.is_none() { self.inner.fleet.member_in_reach(member.name()).await } else { None };
-        let member = found.as_ref().unwrap_or(member);
+        let current = if within.is_none() { self.inner.fleet.wait_for_tunnel(member.name()).await } else { None };
+        let member = current.as_ref().unwrap_or(member);
         let response = self.inner.transport.send(member, caller, path, request, within).await?;
-        Ok(self.join(session, response, observer))
+        Ok(self.relay_upgraded(session, response, observer))
     }
 
     /// Sends a request to the control plane as the caller.
-    pub(crate) async fn to_control_plane(
+    pub(crate) async fn forward_to_control_plane(
         &self,
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(request.method(), path)?;
-        let session = take_upgrade(&mut request).map(|ours| {
+        let path = check_path(request.method(), path)?;
+        let session = take_upgrade(&mut request).map(|client| {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
-            (ours, session)
+            (client, session)
         });
         let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
         if let Some(observer) = &observer {
-            observer.asks(&ClusterName::control_plane());
+            observer.record_request(&ClusterName::control_plane());
         }
-        let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot forward the request: {error}"));
+        let bad_request =
+            |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot forward the request: {error}"));
         *request.headers_mut() =
             impersonated_headers(request.headers(), caller, None, ImpersonatedAttributes::UserAndGroups)
-                .map_err(|error| bad(&error))?;
+                .map_err(|error| bad_request(&error))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         *request.uri_mut() =
-            format!("{slash}{path}{query}").parse().map_err(|error: http::uri::InvalidUri| bad(&error))?;
+            format!("{slash}{path}{query}").parse().map_err(|error: http::uri::InvalidUri| bad_request(&error))?;
         // kube-apiserver sends HTTP/2, but the connections to members are HTTP/1.1.
         *request.version_mut() = http::Version::HTTP_11;
         let (parts, body) = request.into_parts();
-        let body = read(body).await?;
+        let body = read_body(body).await?;
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
         let mut response = response.map_err(Error::ControlPlane)?;
         match response.status() {
@@ -97,27 +98,28 @@ impl Proxy {
             StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(ClusterName::control_plane())),
             _ => remove_hop_by_hop(response.headers_mut()),
         }
-        Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), observer))
+        Ok(self.relay_upgraded(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), observer))
     }
 
-    /// After a 101 response, copies bytes in both directions until both sides are done.
-    fn join(
+    /// After a 101 response, starts a task that copies bytes in both directions until both sides are done. Returns the
+    /// response.
+    fn relay_upgraded(
         &self,
         session: Option<(OnUpgrade, Session)>,
         mut response: Response<Body>,
         observer: Option<Arc<dyn ClusterObserver>>,
     ) -> Response<Body> {
-        let (Some((ours, session)), StatusCode::SWITCHING_PROTOCOLS) = (session, response.status()) else {
+        let (Some((client, session)), StatusCode::SWITCHING_PROTOCOLS) = (session, response.status()) else {
             return response;
         };
-        let theirs = hyper::upgrade::on(&mut response);
+        let upstream = hyper::upgrade::on(&mut response);
         let stopping = self.inner.stopping.clone();
         self.inner.tunnels.spawn(async move {
             let record = session.begin();
             let tunnel = async {
                 // The client's side is upgraded only after the response is sent, so wait for both.
-                let (ours, theirs) = futures::try_join!(ours, theirs)?;
-                relay(TokioIo::new(ours), TokioIo::new(theirs), record.moved()).await?;
+                let (client, upstream) = futures::try_join!(client, upstream)?;
+                relay(TokioIo::new(client), TokioIo::new(upstream), record.moved()).await?;
                 Ok::<_, BoxError>(())
             };
             tokio::select! {
@@ -139,8 +141,8 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
 }
 
 /// Reads a request body that is needed completely before it is forwarded.
-pub(crate) async fn read(body: Body) -> Result<bytes::Bytes, Error> {
-    body::collect(body, MAX_REQUEST_BODY).await.map_err(|error| match error {
+pub(crate) async fn read_body(body: Body) -> Result<bytes::Bytes, Error> {
+    body::collect(body, MAX_REQUEST_BODY_BYTES).await.map_err(|error| match error {
         BodyError::TooLarge { limit } => Error::TooLarge(limit),
         BodyError::Read(error) => Error::Body(error),
     })

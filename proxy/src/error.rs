@@ -20,7 +20,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Error {
     #[error("clusters.cluster.karmada.io {0:?} not found")]
     ClusterNotFound(String),
-    /// Without a reason, as in Karmada.
+    /// Its Status has no reason, as in Karmada.
     #[error("API endpoint of cluster {0} should not be empty")]
     NoEndpoint(ClusterName),
     #[error("cannot impersonate the user in cluster {cluster}: {source}")]
@@ -29,8 +29,8 @@ pub enum Error {
     Connection { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("error trying to reach cluster {cluster}: {reason}")]
     Unreachable { cluster: ClusterName, reason: String },
-    #[error("requests to cluster {cluster} are suspended for another {again_in:.0?}: {why}")]
-    NotAsked { cluster: ClusterName, why: Arc<str>, again_in: Duration },
+    #[error("requests to cluster {cluster} are suspended for another {retry_after:.0?}: {why}")]
+    Suspended { cluster: ClusterName, why: Arc<str>, retry_after: Duration },
     #[error("cluster {0} switched protocols without an upgrade request")]
     UnrequestedUpgrade(ClusterName),
     #[error("error trying to reach the control plane: {0}")]
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("cannot read the cache: {0}")]
     Index(#[from] crowsnest_index::Error),
     #[error("cannot encode a cached object: {0}")]
-    Shown(#[from] serde_json::Error),
+    Encode(#[from] serde_json::Error),
     #[error("{0}")]
     BadRequest(String),
     #[error("ListOptions.meta.k8s.io \"\" is invalid: {}", aggregate(.0))]
@@ -46,13 +46,13 @@ pub enum Error {
     #[error("FleetLogs.search.crowsnest.io \"\" is invalid: {}", aggregate(.0))]
     InvalidLogs(Vec<FieldError>),
     #[error("clusters.cluster.karmada.io {:?} is forbidden: {why}", cluster.as_str())]
-    NoSessions { cluster: ClusterName, why: String },
+    SessionForbidden { cluster: ClusterName, why: String },
     /// Same message as kube-apiserver for a forbidden subresource.
     #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
-    NoProxy { cluster: ClusterName, user: String },
-    /// Invalid options of `search/cache`, in Karmada's format.
+    ProxyForbidden { cluster: ClusterName, user: String },
+    /// Invalid list options of `search/cache`. The response is not a Status but has Karmada's format.
     #[error("{0}")]
-    BadOptions(String),
+    InvalidCacheOptions(String),
     #[error("the server could not find the requested resource")]
     UnknownResource,
     #[error("{} {name:?} not found", resource.group_resource())]
@@ -85,7 +85,7 @@ pub enum Error {
     /// No clause of `Accept` can be served.
     #[error("{}", .0.message)]
     NotAcceptable(ApiError),
-    /// Admission refuses the request to a member.
+    /// Admission denies the request to a member.
     #[error("{}", .0.message)]
     NotAdmitted(ApiError),
 }
@@ -98,14 +98,14 @@ impl Error {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
             Self::NoEndpoint(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) | Self::Shown(_) => {
+            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) | Self::Encode(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
-            Self::Unreachable { .. } | Self::NotAsked { .. } | Self::ControlPlane(_) => {
+            Self::Unreachable { .. } | Self::Suspended { .. } | Self::ControlPlane(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             Self::UnrequestedUpgrade(_) => (StatusCode::BAD_GATEWAY, "InternalError"),
-            Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) | Self::Continue(_) => {
+            Self::BadRequest(_) | Self::InvalidCacheOptions(_) | Self::Body(_) | Self::Continue(_) => {
                 (StatusCode::BAD_REQUEST, "BadRequest")
             }
             Self::Ambiguous { .. } | Self::FoundInSeveral { .. } | Self::Withheld { .. } => {
@@ -113,7 +113,7 @@ impl Error {
             }
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
-            Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::SessionForbidden { .. } | Self::ProxyForbidden { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),
             Self::NotAdmitted(error) => {
                 (StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), "NotAdmitted")
@@ -123,8 +123,8 @@ impl Error {
         }
     }
 
-    /// Only the message about the list options.
-    pub fn options(&self) -> String {
+    /// Message of invalid list options without the prefix of their Status; of other errors, the whole message.
+    pub fn list_options_message(&self) -> String {
         match self {
             Self::InvalidOptions(errors) => aggregate(errors),
             other => other.to_string(),
@@ -160,11 +160,11 @@ impl Error {
             Self::ClusterNotFound(name) => cluster(name),
             Self::Impersonator { cluster: name, .. }
             | Self::Connection { cluster: name, .. }
-            | Self::NoSessions { cluster: name, .. }
-            | Self::NoProxy { cluster: name, .. }
+            | Self::SessionForbidden { cluster: name, .. }
+            | Self::ProxyForbidden { cluster: name, .. }
             | Self::Unreachable { cluster: name, .. } => cluster(name.as_str()),
-            Self::NotAsked { cluster: name, again_in, .. } => {
-                let seconds = u32::try_from(again_in.as_secs() + 1).unwrap_or(u32::MAX);
+            Self::Suspended { cluster: name, retry_after, .. } => {
+                let seconds = u32::try_from(retry_after.as_secs() + 1).unwrap_or(u32::MAX);
                 Details { retry_after_seconds: Some(seconds), ..cluster(name.as_str()) }
             }
             Self::NotFound { resource, name }
@@ -181,7 +181,7 @@ impl Error {
         let (code, _) = self.reason();
         tracing::debug!(error = %self, code = code.as_u16(), "cannot proxy the request");
         let body = match &self {
-            Self::BadOptions(why) => json!({"error": why}),
+            Self::InvalidCacheOptions(why) => json!({"error": why}),
             _ => self.status(),
         };
         let mut response = Response::new(full(body.to_string()));

@@ -54,7 +54,7 @@ use tokio_util::task::TaskTracker;
 use crate::transport::Transport;
 
 /// Default response timeout of members, the request timeout of kube-apiserver.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Body of a request or response; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -62,11 +62,11 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn ClusterObserver>`. It is
 /// kept until the tunnel of an upgraded connection has ended.
 pub trait ClusterObserver: Send + Sync {
-    /// The request is sent to this member.
-    fn asks(&self, cluster: &ClusterName);
+    /// Records that the request is sent to this cluster.
+    fn record_request(&self, cluster: &ClusterName);
 
-    /// The request is answered for these clusters, in name order: from the cache, or by requests to all of them.
-    fn reads(&self, clusters: &[ClusterName]);
+    /// Records the clusters whose data the response contains, in name order: from the cache, or requested from each.
+    fn record_clusters(&self, clusters: &[ClusterName]);
 }
 
 /// Handle to the proxy. Cheap to clone.
@@ -90,16 +90,16 @@ struct Inner {
 
 impl Proxy {
     pub fn new(index: Index) -> Self {
-        Self::with_patience(index, ANSWER_WITHIN)
+        Self::with_response_timeout(index, RESPONSE_TIMEOUT)
     }
 
-    /// Members have to respond within `answer_within`, unless their Cluster sets another timeout.
-    pub fn with_patience(index: Index, answer_within: Duration) -> Self {
+    /// Members have to respond within `response_timeout`, unless their Cluster sets another timeout.
+    pub fn with_response_timeout(index: Index, response_timeout: Duration) -> Self {
         let stopping = CancellationToken::new();
         let inner = Inner {
             fleet: index.fleet().clone(),
             index,
-            transport: Transport::new(answer_within),
+            transport: Transport::new(response_timeout),
             tunnels: TaskTracker::new(),
             stopping,
             log_streams: Arc::new(Semaphore::new(logs::STREAMS_OF_ALL)),
@@ -111,10 +111,10 @@ impl Proxy {
     /// `clusters/{name}/proxy/{path}`: sends the request to the member as the caller. `path` is the part after
     /// `proxy`, unchanged; the name `*` sends it to every member.
     pub async fn cluster(&self, name: &str, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match (transport::checked(request.method(), path), name) {
+        let answer = match (transport::check_path(request.method(), path), name) {
             (Err(error), _) => Err(error),
             (Ok(path), "*") => self.every_cluster(caller, path, request).await,
-            (Ok(path), name) => self.one_cluster(name, caller, path, request).await,
+            (Ok(path), name) => self.forward_to_cluster(name, caller, path, request).await,
         };
         answer.unwrap_or_else(|error| error.into_response())
     }
@@ -122,8 +122,8 @@ impl Proxy {
     /// `proxying/{any}/proxy/{path}`: reads of registered resources use the cache, writes are sent to the cluster that
     /// holds the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match transport::checked(request.method(), path) {
-            Ok(path) => self.carry(caller, path, request).await,
+        let answer = match transport::check_path(request.method(), path) {
+            Ok(path) => self.serve_fleet_wide(caller, path, request).await,
             Err(error) => Err(error),
         };
         answer.unwrap_or_else(|error| error.into_response())
@@ -131,7 +131,7 @@ impl Proxy {
 
     /// `search/cache/{path}`: the cached objects of all clusters that the caller may read, as a native list.
     pub async fn search_cache(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match transport::checked(request.method(), path) {
+        let answer = match transport::check_path(request.method(), path) {
             Ok(path) => self.search(caller, path, request).await,
             Err(error) => Err(error),
         };
@@ -148,12 +148,12 @@ impl Proxy {
 
 /// True if a native path is a resource or one of its objects.
 pub fn names_a_resource(path: &str) -> bool {
-    native::Native::parse(path).is_some_and(|native| native.subresource.is_empty())
+    native::NativePath::parse(path).is_some_and(|native| native.subresource.is_empty())
 }
 
 /// True if a native path is a resource, one of its objects, or a subresource.
 pub fn is_in_a_resource(path: &str) -> bool {
-    native::Native::parse(path).is_some()
+    native::NativePath::parse(path).is_some()
 }
 
 /// A body of bytes in memory.
@@ -189,7 +189,7 @@ mod tests {
             sendable(|| proxy.cluster("m", caller, "/", request()));
             sendable(|| proxy.fleet_wide(caller, "/", request()));
             sendable(|| proxy.search_cache(caller, "/", request()));
-            sendable(|| proxy.usage("/", request()));
+            sendable(|| proxy.serve_usage("/", request()));
             sendable(|| proxy.custom_metrics("/", request()));
             sendable(|| proxy.custom_metrics_served());
             let request = logs::LogRequest::parse(None, jiff::Timestamp::UNIX_EPOCH).unwrap();

@@ -21,7 +21,7 @@ pub enum Verb {
 
 /// A path below `/api/v1` or `/apis/{group}/{version}` that names a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Native {
+pub struct NativePath {
     pub resource: Gvr,
     /// Empty: cluster-scoped, or all namespaces.
     pub namespace: String,
@@ -33,7 +33,7 @@ pub struct Native {
     pub prefix: String,
 }
 
-impl Native {
+impl NativePath {
     /// `None` for paths that name no resource (`/version`, `/apis/apps/v1`, …).
     pub fn parse(path: &str) -> Option<Self> {
         let found = ResourcePath::parse(path)?;
@@ -47,7 +47,8 @@ impl Native {
         })
     }
 
-    /// The only object of this name, or the only member that has it, among those found.
+    /// Returns the single element of `found`: objects with this name in several members, or members that have one. Fails if
+    /// there is none or more than one.
     pub fn only_one<T>(&self, mut found: Vec<T>, cluster_of: impl Fn(&T) -> &ClusterName) -> Result<T, Error> {
         let (resource, name) = (self.resource.clone(), self.name.clone());
         if found.len() > 1 {
@@ -58,12 +59,12 @@ impl Native {
     }
 
     /// The requested resource in RBAC notation: `pods/log`, `deployments.apps`.
-    pub fn kind(&self) -> String {
+    pub fn rbac_resource(&self) -> String {
         let slash = if self.subresource.is_empty() { "" } else { "/" };
         format!("{}{slash}{}", self.resource.group_resource(), self.subresource)
     }
 
-    /// The verb to authorize. Requests that are not served were refused before ([`crate::transport::checked`]).
+    /// The verb to authorize. Requests that are not served have already been rejected by [`crate::transport::check_path`].
     pub fn verb(&self, method: &Method, query: &Query) -> Verb {
         let path = ResourcePath {
             name: self.name.clone(),
@@ -79,7 +80,7 @@ impl Native {
             "delete" => Verb::Delete,
             "watch" => Verb::Watch,
             "list" => Verb::List,
-            // Methods without a verb only read.
+            // Methods that no Kubernetes verb corresponds to, such as HEAD, only read.
             _ if self.name.is_empty() => Verb::List,
             _ => Verb::Get,
         }
@@ -107,7 +108,7 @@ mod tests {
         #[case] name: &str,
         #[case] subresource: &str,
     ) {
-        let native = Native::parse(path).unwrap();
+        let native = NativePath::parse(path).unwrap();
         let gvr = &native.resource;
         assert_eq!(format!("{}/{}/{}", gvr.group, gvr.version, gvr.resource), resource);
         assert_eq!(
@@ -123,7 +124,7 @@ mod tests {
     #[case("/apis/apps/v1/")]
     #[case("/openapi/v3/apis/apps/v1")]
     fn paths_without_a_resource(#[case] path: &str) {
-        assert_eq!(Native::parse(path), None);
+        assert_eq!(NativePath::parse(path), None);
     }
 
     #[rstest::rstest]
@@ -138,7 +139,7 @@ mod tests {
     #[case("DELETE", "/api/v1/pods", "", Verb::DeleteCollection)]
     #[case("POST", "/api/v1/namespaces/n/pods/p/exec", "", Verb::Create)]
     fn verbs(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] expected: Verb) {
-        let verb = Native::parse(path).unwrap().verb(&method.parse().unwrap(), &Query::parse(Some(query)));
+        let verb = NativePath::parse(path).unwrap().verb(&method.parse().unwrap(), &Query::parse(Some(query)));
         assert_eq!(verb, expected);
     }
 
@@ -148,8 +149,8 @@ mod tests {
     #[case::several(&["m1", "m2"], Err(
         "Operation cannot be fulfilled on deployments.apps \"web\": ambiguous objects in clusters [m1, m2]"
     ))]
-    fn a_name_is_of_one_cluster(#[case] clusters: &[&str], #[case] expected: Result<&str, &str>) {
-        let native = Native::parse("/apis/apps/v1/namespaces/shop/deployments/web").unwrap();
+    fn an_object_must_be_in_exactly_one_cluster(#[case] clusters: &[&str], #[case] expected: Result<&str, &str>) {
+        let native = NativePath::parse("/apis/apps/v1/namespaces/shop/deployments/web").unwrap();
         let clusters = clusters.iter().map(|name| ClusterName::parse(name).unwrap()).collect();
         let found = native.only_one(clusters, |cluster| cluster);
         let found = found.map(|cluster| cluster.to_string()).map_err(|error| error.to_string());

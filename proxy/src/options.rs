@@ -20,13 +20,13 @@ pub struct ListOptions {
 impl ListOptions {
     /// `watch`: the request is a watch; `watch_list`: initial events may be requested.
     pub fn parse(query: &Query, watch: bool, watch_list: bool) -> Result<Self, Error> {
-        let options = list_options::ListOptions::read(|name| query.first(name));
+        let options = list_options::ListOptions::parse(|name| query.first(name));
         let options = options.map_err(|error| Error::BadRequest(error.to_string()))?;
         let bad = |error: SelectorError| Error::BadRequest(error.to_string());
         let labels = Selector::parse(&options.label_selector).map_err(bad)?;
         let fields = FieldSelector::parse(&options.field_selector).map_err(bad)?;
-        let limit = options.page();
-        let errors = list_options::ListOptions { watch, ..options }.check(watch_list);
+        let limit = options.page_size();
+        let errors = list_options::ListOptions { watch, ..options }.validate(watch_list);
         if !errors.is_empty() {
             return Err(Error::InvalidOptions(errors));
         }
@@ -115,7 +115,7 @@ mod tests {
     fn parse_error(query: &str, watch: bool, watch_list: bool) -> String {
         match ListOptions::parse(&Query::parse(Some(query)), watch, watch_list) {
             Ok(_) => String::new(),
-            Err(error) => error.options(),
+            Err(error) => error.list_options_message(),
         }
     }
 

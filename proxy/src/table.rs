@@ -4,7 +4,7 @@
 //! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
 //! the cluster's name.
 
-use crowsnest_apimachinery::negotiate::{self, Accepted, Offer};
+use crowsnest_apimachinery::negotiate::{self, Offer, Representation};
 use crowsnest_apimachinery::printers::columns::{self, Doc};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
@@ -78,7 +78,7 @@ impl Shape {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
         };
-        let Accepted { shape, beta, .. } = accepted(headers, offer)?;
+        let Representation { shape, beta, .. } = accepted(headers, offer)?;
         let meta = if beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
         match shape {
             negotiate::Shape::Table => {
@@ -104,7 +104,7 @@ impl Shape {
 }
 
 /// The form that a client accepts among those offered.
-fn accepted(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Error> {
+fn accepted(headers: &HeaderMap, offer: Offer) -> Result<Representation, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }

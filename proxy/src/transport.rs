@@ -18,47 +18,48 @@ use parking_lot::Mutex;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::breaker::{Breaker, Refused};
-use crate::native::Native;
+use crate::breaker::{Breaker, Rejection};
+use crate::native::NativePath;
 use crate::{Body, Caller, Error, impersonation};
 
 /// Limit and timeout of idle connections per member.
 const IDLE_CONNECTIONS: usize = 32;
-const IDLE_FOR: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type MemberClient = Client<Dialer, Body>;
 
 /// The client of each cluster.
 pub struct Transport {
-    clients: Mutex<HashMap<ClusterName, Reached>>,
-    answer_within: Duration,
+    clients: Mutex<HashMap<ClusterName, MemberTransport>>,
+    response_timeout: Duration,
 }
 
 /// Client and breaker of a member.
 #[derive(Clone)]
-struct Reached {
+struct MemberTransport {
     connection: Arc<Connection>,
     client: MemberClient,
     breaker: Arc<Mutex<Breaker>>,
 }
 
 impl Transport {
-    /// `answer_within` is the default response timeout; the Cluster's annotation [`ANSWER_WITHIN`] overrides it.
-    pub fn new(answer_within: Duration) -> Self {
-        Self { clients: Mutex::default(), answer_within }
+    /// `response_timeout` is the default response timeout; the Cluster's annotation [`ANSWER_WITHIN`] overrides it.
+    pub fn new(response_timeout: Duration) -> Self {
+        Self { clients: Mutex::default(), response_timeout }
     }
 
     /// Default response timeout of members.
-    pub fn answer_within(&self) -> Duration {
-        self.answer_within
+    pub fn response_timeout(&self) -> Duration {
+        self.response_timeout
     }
 
-    /// Drops the connections of members that left the fleet.
-    pub fn forget(&self, is_there: impl Fn(&ClusterName) -> bool) {
-        self.clients.lock().retain(|cluster, _| is_there(cluster));
+    /// Keeps the connections of present members only.
+    pub fn retain(&self, is_member: impl Fn(&ClusterName) -> bool) {
+        self.clients.lock().retain(|cluster, _| is_member(cluster));
     }
 
-    fn reach(&self, cluster: &ClusterName, connection: &Arc<Connection>) -> Reached {
+    /// The transport of a member, created again if its connection has changed.
+    fn member_transport(&self, cluster: &ClusterName, connection: &Arc<Connection>) -> MemberTransport {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.get(cluster)
             && Arc::ptr_eq(&known.connection, connection)
@@ -68,11 +69,11 @@ impl Transport {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .pool_idle_timeout(IDLE_FOR)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connection.dialer().clone());
-        let reached = Reached { connection: Arc::clone(connection), client, breaker: Arc::default() };
-        clients.insert(cluster.clone(), reached.clone());
-        reached
+        let transport = MemberTransport { connection: Arc::clone(connection), client, breaker: Arc::default() };
+        clients.insert(cluster.clone(), transport.clone());
+        transport
     }
 
     /// Sends a request to a member as the caller. `path` replaces the request's path; the query is kept. A 101
@@ -86,18 +87,18 @@ impl Transport {
         request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let span = asking(member.name(), path, request.method());
-        let sent = self.carry(member, caller, path, request, within).instrument(span.clone()).await;
+        let span = request_span(member.name(), path, request.method());
+        let sent = self.send_impersonated(member, caller, path, request, within).instrument(span.clone()).await;
         match &sent {
             Ok(response) => {
                 span.record("http.response.status_code", response.status().as_u16());
             }
-            Err(error) => spans::failed(&span, error.reason().1),
+            Err(error) => spans::record_error(&span, error.reason().1),
         }
         sent
     }
 
-    async fn carry(
+    async fn send_impersonated(
         &self,
         member: &Member,
         caller: &Caller,
@@ -105,9 +106,9 @@ impl Transport {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(request.method(), path)?;
+        let path = check_path(request.method(), path)?;
         let cluster = member.name();
-        let unconnected = |source| match source {
+        let connection_error = |source| match source {
             crowsnest_members::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
                 Error::NoEndpoint(cluster.clone())
             }
@@ -116,11 +117,12 @@ impl Transport {
             }
             source => Error::Connection { cluster: cluster.clone(), source },
         };
-        let connection = member.connection().map_err(unconnected)?.clone();
+        let connection = member.connection().map_err(connection_error)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.claims())
-            .map_err(|error| Error::BadRequest(error.to_string()))?;
+        let mut headers =
+            impersonated_headers(request.headers(), caller, Some(token), member.impersonated_attributes())
+                .map_err(|error| Error::BadRequest(error.to_string()))?;
         let upgrades = requested_upgrade(&headers).is_some();
         spans::inject_trace_context(&mut headers);
         *request.headers_mut() = headers;
@@ -128,11 +130,11 @@ impl Transport {
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
-        let follows = Query::parse(request.uri().query()).flag("follow");
-        let within = within.or_else(|| promised(member)).unwrap_or(self.answer_within);
+        let follows_log = Query::parse(request.uri().query()).flag("follow");
+        let within = within.or_else(|| cluster_response_timeout(member)).unwrap_or(self.response_timeout);
         // A followed log sends its response head only with the first line.
-        let within = (!follows).then_some(within);
-        let mut response = self.reach(cluster, &connection).ask(cluster, request, within).await?;
+        let within = (!follows_log).then_some(within);
+        let mut response = self.member_transport(cluster, &connection).send(cluster, request, within).await?;
         match response.status() {
             http::StatusCode::SWITCHING_PROTOCOLS if upgrades => {}
             http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
@@ -143,43 +145,43 @@ impl Transport {
     }
 }
 
-impl Reached {
+impl MemberTransport {
     /// Sends the request unless the breaker rejects it.
-    async fn ask(
+    async fn send(
         &self,
         cluster: &ClusterName,
         request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<hyper::body::Incoming>, Error> {
         let began = Instant::now();
-        self.breaker.lock().admit(began).map_err(|Refused { why, again_in }| Error::NotAsked {
+        self.breaker.lock().admit(began).map_err(|Rejection { why, retry_after }| Error::Suspended {
             cluster: cluster.clone(),
             why,
-            again_in,
+            retry_after,
         })?;
         let unreachable = |reason: String| Error::Unreachable { cluster: cluster.clone(), reason };
-        let answer = self.client.request(request);
-        let answered = match within {
-            Some(within) => tokio::time::timeout(within, answer).await.map_err(|_| within),
-            None => Ok(answer.await),
+        let response = self.client.request(request);
+        let result = match within {
+            Some(within) => tokio::time::timeout(within, response).await.map_err(|_| within),
+            None => Ok(response.await),
         };
         let (mut breaker, now) = (self.breaker.lock(), Instant::now());
-        match answered {
+        match result {
             Ok(Ok(response)) => {
-                breaker.answered(now);
+                breaker.record_response(now);
                 Ok(response)
             }
             Ok(Err(error)) => {
-                let why = chain(&error);
+                let why = error_chain(&error);
                 // An interrupted request does not indicate that the member is unreachable.
                 if error.is_connect() {
-                    breaker.failed(now, &why);
+                    breaker.record_failure(now, &why);
                 }
                 Err(unreachable(why))
             }
             Err(within) => {
                 let why = format!("no answer within {} s", within.as_secs_f32());
-                breaker.silent(now, began, &why);
+                breaker.record_timeout(now, began, &why);
                 Err(unreachable(why))
             }
         }
@@ -188,9 +190,9 @@ impl Reached {
 
 /// Span of a request up to its response head. Only the resource is recorded, because the rest of the path may be
 /// confidential.
-fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
+fn request_span(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     // Parsed only if the span is enabled.
-    let kind = || Native::parse(path).map(|native| native.kind()).unwrap_or_default();
+    let kind = || NativePath::parse(path).map(|native| native.rbac_resource()).unwrap_or_default();
     tracing::info_span!(
         target: spans::SPANS,
         "ask",
@@ -206,7 +208,7 @@ fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
 }
 
 /// Response timeout set by the member's Cluster.
-fn promised(member: &Member) -> Option<Duration> {
+fn cluster_response_timeout(member: &Member) -> Option<Duration> {
     let seconds = member.cluster().metadata.annotations.as_ref()?.get(ANSWER_WITHIN)?.parse().ok();
     seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
@@ -223,13 +225,13 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
 }
 
 /// Returns the path if this process, which authorizes the request, and the recipient parse it in the same way.
-pub fn checked<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
+pub fn check_path<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
     RequestPath::check_forwarded(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)
 }
 
 /// An error message with its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

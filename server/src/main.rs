@@ -14,13 +14,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // The provider is installed once; an error would mean that it is set already.
-    let _ = cryptography().install_default();
-    match commands::line::complete::answered() {
+    let _ = crypto_provider().install_default();
+    match commands::line::complete::handle_request() {
         Ok(false) => {}
         Ok(true) => return ExitCode::SUCCESS,
         Err(error) => return crowsnest_cli::fail(&error),
     }
-    let command = commands::Cli::read();
+    let command = commands::Cli::from_process_arguments();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return crowsnest_cli::fail(&anyhow::Error::new(error).context("cannot start the async runtime")),
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     init_logging(command.verbosity(), json, traces.as_ref());
     let outcome = runtime.block_on(commands::run(command));
     if let Some(traces) = traces {
-        traces.end();
+        traces.flush();
     }
     // Blocking work that survived the drain, such as a hung DNS lookup, must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -46,15 +46,15 @@ fn main() -> ExitCode {
 
 /// Rustls with ring. Outgoing connections prefer AES-128, as Go's clients do: it is sufficient and makes proxied
 /// traffic cheaper. For incoming connections the client's preference decides.
-fn cryptography() -> rustls::crypto::CryptoProvider {
+fn crypto_provider() -> rustls::crypto::CryptoProvider {
     use rustls::CipherSuite::{TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256};
-    let short = [
+    let aes_128_suites = [
         rustls::CipherSuite::TLS13_AES_128_GCM_SHA256,
         TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
     ];
     let mut provider = rustls::crypto::ring::default_provider();
-    provider.cipher_suites.sort_by_key(|suite| !short.contains(&suite.suite()));
+    provider.cipher_suites.sort_by_key(|suite| !aes_128_suites.contains(&suite.suite()));
     provider
 }
 

@@ -29,45 +29,46 @@ use url::Url;
 use crate::commands::tracing::TracingArgs;
 
 /// Timeout of a request to the receiver.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to flush spans at shutdown.
-const LAST: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a response body in bytes; it reports partial failures only.
-const MAX_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// The exporter. Call `end` to flush it.
+/// The exporter. Call `flush` to flush it.
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
-    lost: Arc<AtomicBool>,
+    is_failing: Arc<AtomicBool>,
 }
 
 impl Traces {
-    /// Starts the exporter; `None` if no endpoint is configured. Requests run on `runtime`; `what` is the command.
-    pub(crate) fn start(args: &TracingArgs, what: &str, runtime: &Handle) -> anyhow::Result<Option<Self>> {
+    /// Starts the exporter; `None` if no endpoint is configured. Requests run on `runtime`; `command` names the
+    /// process in the traces.
+    pub(crate) fn start(args: &TracingArgs, command: &str, runtime: &Handle) -> anyhow::Result<Option<Self>> {
         let Some(endpoint) = &args.tracing_endpoint else { return Ok(None) };
-        let lost = Arc::new(AtomicBool::new(false));
+        let is_failing = Arc::new(AtomicBool::new(false));
         let sender = Sender {
-            client: client(args)?,
+            client: build_client(args)?,
             runtime: runtime.clone(),
             endpoint: endpoint.clone(),
-            lost: Arc::clone(&lost),
+            is_failing: Arc::clone(&is_failing),
         };
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(sender)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(endpoint.as_str())
-            .with_timeout(ANSWER_WITHIN)
+            .with_timeout(REQUEST_TIMEOUT)
             .build()
             .context("--tracing-endpoint")?;
         let rate = f64::from(args.tracing_sampling_rate_per_million) / 1e6;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(rate))))
-            .with_resource(resource(what))
+            .with_resource(resource(command))
             .build();
         global::set_text_map_propagator(TraceContextPropagator::new());
-        Ok(Some(Self { provider, lost }))
+        Ok(Some(Self { provider, is_failing }))
     }
 
     /// The tracing layer that collects spans.
@@ -87,10 +88,10 @@ impl Traces {
     }
 
     /// Flushes the remaining spans; requires the runtime.
-    pub(crate) fn end(self) {
-        let ended = self.provider.shutdown_with_timeout(LAST);
-        if let Err(error) = ended
-            && !self.lost.load(Ordering::Relaxed)
+    pub(crate) fn flush(self) {
+        let result = self.provider.shutdown_with_timeout(FLUSH_TIMEOUT);
+        if let Err(error) = result
+            && !self.is_failing.load(Ordering::Relaxed)
         {
             tracing::warn!(%error, "cannot flush the remaining traces");
         }
@@ -98,9 +99,9 @@ impl Traces {
 }
 
 /// Resource attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
-fn resource(what: &str) -> Resource {
+fn resource(command: &str) -> Resource {
     let resource = Resource::builder_empty()
-        .with_service_name(format!("crowsnest-{what}"))
+        .with_service_name(format!("crowsnest-{command}"))
         .with_attributes([
             KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
             KeyValue::new("service.instance.id", uuid::Uuid::new_v4().to_string()),
@@ -112,14 +113,14 @@ fn resource(what: &str) -> Resource {
     }
 }
 
-fn client(args: &TracingArgs) -> anyhow::Result<reqwest::Client> {
-    let builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).redirect(reqwest::redirect::Policy::none());
+fn build_client(args: &TracingArgs) -> anyhow::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).redirect(reqwest::redirect::Policy::none());
     let builder = match &args.tracing_ca_file {
         Some(file) => {
-            let wrong = || format!("--tracing-ca-file {}", file.display());
-            let pem = std::fs::read(file).with_context(wrong)?;
-            let authorities = reqwest::Certificate::from_pem_bundle(&pem).with_context(wrong)?;
-            anyhow::ensure!(!authorities.is_empty(), "{}: the file has no certificate", wrong());
+            let context = || format!("--tracing-ca-file {}", file.display());
+            let pem = std::fs::read(file).with_context(context)?;
+            let authorities = reqwest::Certificate::from_pem_bundle(&pem).with_context(context)?;
+            anyhow::ensure!(!authorities.is_empty(), "{}: the file has no certificate", context());
             builder.tls_certs_only(authorities)
         }
         None => builder,
@@ -133,7 +134,7 @@ struct Sender {
     runtime: Handle,
     endpoint: Url,
     /// True if the last batch was rejected, which was logged.
-    lost: Arc<AtomicBool>,
+    is_failing: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Sender {
@@ -146,22 +147,22 @@ impl std::fmt::Debug for Sender {
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (client, request) = (self.client.clone(), reqwest::Request::try_from(request)?);
-        let sent = self.runtime.spawn(async move { read_response(client.execute(request).await?).await }).await;
-        let sent = sent.map_err(HttpError::from).and_then(|sent| sent.map_err(HttpError::from));
-        self.log_change(match &sent {
+        let result = self.runtime.spawn(async move { read_response(client.execute(request).await?).await }).await;
+        let result = result.map_err(HttpError::from).and_then(|response| response.map_err(HttpError::from));
+        self.log_change(match &result {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("status {}", response.status())),
-            Err(error) => Some(chain(error.as_ref())),
+            Err(error) => Some(error_chain(error.as_ref())),
         });
-        sent
+        result
     }
 }
 
 impl Sender {
     /// Logs the first failure and the recovery.
-    fn log_change(&self, wrong: Option<String>) {
+    fn log_change(&self, failure: Option<String>) {
         let endpoint = self.endpoint.as_str();
-        match (self.lost.swap(wrong.is_some(), Ordering::Relaxed), wrong) {
+        match (self.is_failing.swap(failure.is_some(), Ordering::Relaxed), failure) {
             (false, Some(error)) => {
                 tracing::warn!(endpoint, error, "cannot export traces; they are dropped");
             }
@@ -171,12 +172,12 @@ impl Sender {
     }
 }
 
-/// Reads a response up to `MAX_ANSWER` bytes.
+/// Reads a response up to `MAX_RESPONSE_BYTES` bytes.
 async fn read_response(mut response: reqwest::Response) -> reqwest::Result<Response<Bytes>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
-        if body.len() >= MAX_ANSWER {
+        if body.len() >= MAX_RESPONSE_BYTES {
             break;
         }
     }
@@ -188,7 +189,7 @@ async fn read_response(mut response: reqwest::Response) -> reqwest::Result<Respo
 }
 
 /// An error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use crowsnest_cel::json::untyped_to_cel;
-use crowsnest_cel::{Budget, Program, to_json, with_base};
-use crowsnest_schema::apply::{Apply, Manager, Stop, Versions};
+use crowsnest_cel::{Budget, Program, to_json, with_base_scope};
+use crowsnest_schema::apply::{Apply, ApplyError, Manager, Versions};
 use crowsnest_schema::patch::strategic_merge;
 use crowsnest_schema::set::SchemaSet;
 use crowsnest_schema::{Schema, SchemaRef, defaulting, prune};
@@ -75,8 +75,8 @@ fn apply(schema: &Schema, live: Option<&Value>, config: &Value) -> Result<Value>
     let versions = Versions::default();
     let apply = Apply { versions: &versions, schema: Some(schema), live, config, manager: &MANAGER, force: false };
     apply.run().map_err(|stop| match stop {
-        Stop::Refused(error) => Error::new(error),
-        Stop::Needs(conversion) => anyhow!("the conversion to {} is missing", conversion.to),
+        ApplyError::Failed(error) => Error::new(error),
+        ApplyError::ConversionRequired(conversion) => anyhow!("the conversion to {} is missing", conversion.to),
     })
 }
 
@@ -93,8 +93,8 @@ fn cel_evaluation(object: Value) -> Result<HotPath> {
     let sources: Vec<String> = yaml(EXPRESSIONS)?;
     let programs = compiled(&sources)?;
     Ok(HotPath::new("api-server/cel-evaluation", move || {
-        let mut budget = Budget::rules();
-        with_base(|base| -> Result<()> {
+        let mut budget = Budget::for_rules();
+        with_base_scope(|base| -> Result<()> {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("object", untyped_to_cel(&object));
             for (program, source) in programs.iter().zip(&sources) {

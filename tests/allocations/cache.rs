@@ -92,7 +92,7 @@ fn kinds() -> Result<Kinds> {
 /// Columns and text of a pod for the text index.
 fn document(pod: Object) -> HotPath {
     HotPath::new("cache/document", move || {
-        let document = Document::of(&pod)?;
+        let document = Document::from_object(&pod)?;
         ensure!(!document.content().is_empty(), "the document has no text");
         Ok(document)
     })
@@ -134,7 +134,7 @@ fn record_decoding(codec: Arc<Codec>, pod: &Object) -> Result<HotPath> {
     Ok(HotPath::new("cache/record-decoding", move || {
         let body = codec.unpack(&packed.bytes, packed.dictionary)?;
         let labels = serde_json::from_str(&labels)?;
-        let record = Record { labels, header: Header::stored(&header), ..record.clone() };
+        let record = Record { labels, header: Header::from_encoded(&header), ..record.clone() };
         ensure!(record.printed()?.status.is_some(), "the pod has no status");
         Ok((record, body))
     }))

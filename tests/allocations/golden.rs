@@ -26,8 +26,8 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/allocations/counts.json")
 }
 
-/// True if the measured allocations become the expected ones.
-pub fn is_updated() -> bool {
+/// True if the measured allocations shall replace the expected ones.
+pub fn is_update_requested() -> bool {
     std::env::var(UPDATE).is_ok_and(|value| value == "1")
 }
 

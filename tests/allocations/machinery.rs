@@ -123,7 +123,7 @@ fn member_rights() -> Result<(Rbac, UserInfo)> {
         let binding = json!({"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": subjects});
         rbac.put_binding(namespace, role, serde_json::from_value::<RoleBinding>(binding)?);
     }
-    Ok((rbac, UserInfo::new("ann", ["developers"]).completed()))
+    Ok((rbac, UserInfo::new("ann", ["developers"]).with_implied_groups()))
 }
 
 /// Filters the pods of a list by the rights of a user in the member.
@@ -131,7 +131,7 @@ fn rbac_filter() -> Result<HotPath> {
     let (rbac, user) = member_rights()?;
     let pods: Vec<(String, String)> = pods()?.iter().map(namespace_and_name).collect();
     Ok(HotPath::new("machinery/rbac-filter", move || {
-        let extent = Extent::of(&rbac.grants(&user), Reading::Listing, "", "pods");
+        let extent = Extent::from_grants(&rbac.grants(&user), Reading::Listing, "", "pods");
         let count = pods.iter().filter(|(namespace, name)| extent.allows(namespace, name)).count();
         ensure!(count > 0 && count < pods.len(), "{count} of {PODS} pods are visible");
         Ok(count)

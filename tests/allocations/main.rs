@@ -32,7 +32,7 @@ fn hot_paths_allocate_as_expected() -> Result<()> {
         let allocations = path.measure().with_context(|| path.name)?;
         ensure!(measured.insert(path.name.to_owned(), allocations).is_none(), "two hot paths are named {}", path.name);
     }
-    if golden::is_updated() {
+    if golden::is_update_requested() {
         return golden::write(&measured);
     }
     let deviations = golden::deviations(&golden::read()?, &measured);

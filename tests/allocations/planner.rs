@@ -9,14 +9,14 @@ use crowsnest_api::modeling::default_models;
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec};
 use crowsnest_api::work::{ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus, TargetCluster, Work};
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
+use crowsnest_plan::estimation::capacity::{FormattedAllocatable, NodeFacts, PodFacts, free_nodes, resource_summary};
 use crowsnest_plan::estimation::free_capacity::{CapacityFacts, EstimateCache, FreeCapacity};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::overriding::{self, OverridePolicy};
 use crowsnest_plan::propagation::Policy;
-use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted, NewBinding};
-use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
+use crowsnest_plan::propagation::binding::{self, BindingInput, BindingPlan, NewBinding, ReplicaFacts};
+use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, NoopObserver, Plan, Plugins, SchedulingContext};
 use crowsnest_plan::status;
 use crowsnest_plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
 use k8s_openapi::jiff::Timestamp;
@@ -67,13 +67,13 @@ impl Template {
         Ok(Self { object: yaml(DEPLOYMENT)?, policy, policy_spec, requirements: yaml(REQUIREMENTS)? })
     }
 
-    fn interpreted(&self, replicas: i32) -> Interpreted {
-        Interpreted { replicas, requirements: Some(self.requirements.clone()), components: Vec::new() }
+    fn interpreted(&self, replicas: i32) -> ReplicaFacts {
+        ReplicaFacts { replicas, requirements: Some(self.requirements.clone()), components: Vec::new() }
     }
 
-    fn plan(&self, interpreted: Interpreted, existing: Option<&Value>) -> BindingPlan {
-        let policy = Policy::of(&self.policy, &self.policy_spec);
-        let intent = Intent {
+    fn plan(&self, interpreted: ReplicaFacts, existing: Option<&Value>) -> BindingPlan {
+        let policy = Policy::new(&self.policy, &self.policy_spec);
+        let intent = BindingInput {
             template: &self.object,
             policy: &policy,
             interpreted,
@@ -112,9 +112,9 @@ impl Fleet {
             node
         };
         let nodes: Vec<Value> = (0..NODES).map(node).collect();
-        let facts: Vec<NodeFacts> = nodes.iter().map(NodeFacts::of).collect();
-        let pods: Vec<PodFacts> = pods()?.iter().map(PodFacts::of).collect();
-        let allocatable: Vec<Written> = nodes.iter().map(Written::of).collect();
+        let facts: Vec<NodeFacts> = nodes.iter().map(NodeFacts::from_json).collect();
+        let pods: Vec<PodFacts> = pods()?.iter().map(PodFacts::from_json).collect();
+        let allocatable: Vec<FormattedAllocatable> = nodes.iter().map(FormattedAllocatable::from_node).collect();
         let free = free_nodes(&facts, &pods);
         let models = default_models();
         let summary = resource_summary(allocatable.iter(), pods.iter(), free.iter().map(|node| &node.free), &models);
@@ -126,7 +126,7 @@ impl Fleet {
             cluster.spec.resource_models.clone_from(&models);
             cluster.status.resource_summary = Some(summary.clone());
             let facts = Arc::new(ClusterFacts::new(cluster));
-            fleet.free_capacities.push(ledger.room(&facts, &known, &BindingKey::default()));
+            fleet.free_capacities.push(ledger.free_capacity(&facts, &known, &BindingKey::default()));
             fleet.clusters.push(facts);
         }
         Ok(fleet)
@@ -148,16 +148,16 @@ fn scheduling(name: &'static str, clusters: u32) -> Result<HotPath> {
     Ok(HotPath::with_input(
         name,
         move || Ok(free_capacities.clone()),
-        move |rooms: Vec<Arc<FreeCapacity>>| {
-            let estimator = Estimator { rooms, cache: &cache };
-            let world = World {
+        move |free_capacities: Vec<Arc<FreeCapacity>>| {
+            let estimator = Estimator { free_capacities, cache: &cache };
+            let world = SchedulingContext {
                 clusters: &clusters,
                 estimate: &estimator,
                 peers: &[],
                 gates: Gates::default(),
                 plugins: Plugins::default(),
                 propagate_empty_workloads: false,
-                observer: &Unobserved,
+                observer: &NoopObserver,
             };
             let binding = Binding { generation: 1, applied_placement: None, spec: &spec, status: &status };
             match scheduling::plan(&world, &binding).0 {
@@ -190,7 +190,7 @@ fn binding() -> Result<HotPath> {
     Ok(HotPath::with_input(
         "planner/binding",
         move || Ok(interpreter.interpreted(REPLICAS + 1)),
-        move |interpreted: Interpreted| match template.plan(interpreted, Some(&existing)) {
+        move |interpreted: ReplicaFacts| match template.plan(interpreted, Some(&existing)) {
             BindingPlan::Update(binding) => Ok(binding),
             other => bail!("the binding is not updated: {other:?}"),
         },
@@ -198,8 +198,9 @@ fn binding() -> Result<HotPath> {
 }
 
 fn desired_work(spec: &ResourceBindingSpec, binding: &Value, cluster: &str, manifest: Value) -> DesiredWork {
-    let overrides = overriding::Report::default();
-    construct::for_binding(spec, BindingIdentity::of(binding), cluster, manifest, &overrides, false, false)
+    let overrides = overriding::AppliedOverrides::default();
+    let identity = BindingIdentity::from_binding(binding);
+    construct::work_for_binding(spec, identity, cluster, manifest, &overrides, false, false)
 }
 
 /// The Work as created in the control plane.
@@ -246,7 +247,7 @@ fn status_aggregation() -> Result<HotPath> {
         let by_cluster: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items =
             status::aggregate(&by_cluster, &spec.resource).context("a Work has an object of another binding")?;
-        let condition = status::fully_applied(&spec, &items, Timestamp::UNIX_EPOCH);
+        let condition = status::fully_applied_condition(&spec, &items, Timestamp::UNIX_EPOCH);
         ensure!(condition.status == "True", "{}", condition.message);
         Ok((items, condition))
     }))

@@ -59,7 +59,7 @@ impl Kubectl {
     }
 
     /// This kubectl with only a bearer token, since servers ignore a token that is sent with a client certificate.
-    pub fn bearing(&self, token: &str) -> Result<Self> {
+    pub fn with_token(&self, token: &str) -> Result<Self> {
         let mut config: Value = serde_json::from_str(&self.ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
         for user in config["users"].as_array_mut().into_iter().flatten() {
             user["user"] = json!({"token": token});
@@ -102,7 +102,7 @@ impl Kubectl {
     }
 
     /// Runs a call that must exit with this code and print this text on either stream.
-    pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
+    pub fn expect_output(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
         let output = self.run(args, input)?;
         if output.code != Some(code) || !(output.out.contains(text) || output.err.contains(text)) {
             bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {output:?}", self.generation);
@@ -218,7 +218,7 @@ impl Drop for Stream {
 }
 
 /// Runs a function concurrently with each available kubectl, against the control plane.
-pub fn with_each(fleet: &Fleet, walk: impl Fn(&Kubectl) -> Result<()> + Sync) -> Result<()> {
+pub fn with_each_kubectl(fleet: &Fleet, test: impl Fn(&Kubectl) -> Result<()> + Sync) -> Result<()> {
     let mut kubectls = Vec::new();
     for generation in GENERATIONS {
         if let Some(program) = kubectl(generation)? {
@@ -227,11 +227,11 @@ pub fn with_each(fleet: &Fleet, walk: impl Fn(&Kubectl) -> Result<()> + Sync) ->
         }
     }
     std::thread::scope(|scope| {
-        let walks: Vec<_> = kubectls.iter().map(|kubectl| (kubectl, scope.spawn(|| walk(kubectl)))).collect();
+        let runs: Vec<_> = kubectls.iter().map(|kubectl| (kubectl, scope.spawn(|| test(kubectl)))).collect();
         let mut failures = Vec::new();
-        for (kubectl, walk) in walks {
-            let walked = walk.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            failures.extend(walked.err().map(|error| format!("with kubectl {}: {error:#}", kubectl.generation)));
+        for (kubectl, run) in runs {
+            let result = run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            failures.extend(result.err().map(|error| format!("with kubectl {}: {error:#}", kubectl.generation)));
         }
         if !failures.is_empty() {
             bail!("{}\n{}", failures.join("\n"), fleet.log());

@@ -16,7 +16,7 @@ mod kubectl;
 mod process;
 
 pub use charts::{release, render, root};
-pub use kubectl::{CommandOutput, GENERATIONS, Kubectl, Stream, with_each};
+pub use kubectl::{CommandOutput, GENERATIONS, Kubectl, Stream, with_each_kubectl};
 pub use process::{Apiserver, Member, Process};
 
 /// Timeout for a state on a loaded two-core machine.
@@ -83,7 +83,7 @@ pub fn chromium() -> Result<Option<PathBuf>> {
 }
 
 /// Folder for screenshots of browser walks, in the build folder.
-pub fn pictures() -> Result<PathBuf> {
+pub fn screenshot_folder() -> Result<PathBuf> {
     let binary = binary()?;
     let target = binary.parent().and_then(Path::parent).context("the binary has no target directory")?;
     let pictures = target.join("tmp/pictures");
@@ -92,7 +92,7 @@ pub fn pictures() -> Result<PathBuf> {
 }
 
 /// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing and this is not CI.
-pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
+pub fn run_browser_script(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
     let Some(chromium) = chromium()? else { return Ok(None) };
     let output = Command::new("node")
         .arg(format!("e2e/{script}.mjs"))

@@ -213,9 +213,14 @@ fn api(kubectl: &Kubectl) -> Result<()> {
     ];
     for (spec, text) in wrong {
         let body = json!({"spec": spec}).to_string();
-        kubectl.says(&["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"], &body, 1, text)?;
+        kubectl.expect_output(
+            &["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"],
+            &body,
+            1,
+            text,
+        )?;
     }
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/resourceaccessreviews")], "", 1, "")?;
+    kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/resourceaccessreviews")], "", 1, "")?;
     fits(kubectl, "ResourceAccessReview", &whole)
 }
 
@@ -248,7 +253,7 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     let unseen =
         json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member2"]}).to_string();
     let unseen = format!("{{\"spec\": {unseen}}}");
-    user("ann").says(
+    user("ann").expect_output(
         &["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"],
         &unseen,
         1,

@@ -106,7 +106,7 @@ fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Pat
     ensure!(output.out == "cluster(m1) is unregistered successfully\n" && output.err.is_empty(), "{output:?}");
     let missing = |kubectl: &Kubectl, what: &[&str]| -> Result<()> {
         let names: Vec<&str> = what.iter().flat_map(|one| one.split(' ')).collect();
-        kubectl.says(&[&["get"][..], &names].concat(), "", 1, "not found").map(drop)
+        kubectl.expect_output(&[&["get"][..], &names].concat(), "", 1, "not found").map(drop)
     };
     missing(kubectl, &["cluster m1"])?;
     missing(kubectl, &["namespace karmada-es-m1"])?;
@@ -156,14 +156,19 @@ fn kubeconfig_of_agent(ours: &Fleet, kubectl: &Kubectl, folder: &Path) -> Result
 fn refuses_clients_other_than_agents(kubectl: &Kubectl, agent: &Kubectl) -> Result<()> {
     let attach = |kubectl: &Kubectl, cluster: &str, text: &str| {
         let path = ATTACH.replace("CLUSTER", cluster);
-        kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)
+        kubectl.expect_output(&["create", "--raw", &path, "-f", "-"], "", 1, text)
     };
     attach(kubectl, "m1", "clusters.cluster.karmada.io \"m1\" not found")?;
     let text = "cannot create resource \"clusters/attach\" in API group \"cluster.karmada.io\" at the cluster scope";
     attach(agent, "m2", text)?;
     let path = ATTACH.replace("CLUSTER", "m1");
-    agent.says(&["get", "--raw", &path], "", 1, "cannot get resource \"clusters/attach\"")?;
-    kubectl.says(&["get", "--raw", &path], "", 1, "the server does not allow this method on the requested resource")?;
+    agent.expect_output(&["get", "--raw", &path], "", 1, "cannot get resource \"clusters/attach\"")?;
+    kubectl.expect_output(
+        &["get", "--raw", &path],
+        "",
+        1,
+        "the server does not allow this method on the requested resource",
+    )?;
     Ok(())
 }
 
@@ -175,7 +180,7 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
     ensure!(cluster == "Pull https://kubernetes.default.svc m1 m1-impersonator", "{cluster}");
     let path = ATTACH.replace("CLUSTER", "m1");
     let text = "the request needs the headers Connection: Upgrade and Upgrade: crowsnest-tunnel/1";
-    kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)?;
+    kubectl.expect_output(&["create", "--raw", &path, "-f", "-"], "", 1, text)?;
 
     member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
     let output = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
@@ -184,7 +189,7 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
     follower.expect("\n")?;
     member.ok(&["exec", "web", "--", "sh", "-c", "echo the first > /proc/1/fd/1"], "")?;
     follower.expect("the first\n")?;
-    member.says(&["get", "pod", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
+    member.expect_output(&["get", "pod", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
 
     // Propagated objects arrive.
     kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
@@ -205,7 +210,7 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
 fn fails_fast(member: &Kubectl) -> Result<()> {
     until("the control plane to notice", || Ok(member.run(&["get", "nodes"], "")?.err.contains(NO_TUNNEL)))?;
     // The error names the missing tunnel, not a request timeout.
-    let output = member.says(&["get", "nodes"], "", 1, NO_TUNNEL)?;
+    let output = member.expect_output(&["get", "nodes"], "", 1, NO_TUNNEL)?;
     ensure!(output.err.starts_with("Error from server (ServiceUnavailable): "), "{output:?}");
     Ok(())
 }

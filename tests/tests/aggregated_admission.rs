@@ -70,8 +70,8 @@ fn unjoin(fleet: &Fleet, cluster: &str, text: &str) -> Result<()> {
 fn protected(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["label", "cluster", "member3", &format!("{PROTECTED}=Always")], "")?;
     let text = format!("please make sure to remove the label: {PROTECTED}");
-    kubectl.says(&["delete", "cluster", "member3"], "", 1, &text)?;
-    kubectl.says(&["delete", "clusters", "-l", PROTECTED, "--dry-run=server"], "", 1, &text)?;
+    kubectl.expect_output(&["delete", "cluster", "member3"], "", 1, &text)?;
+    kubectl.expect_output(&["delete", "clusters", "-l", PROTECTED, "--dry-run=server"], "", 1, &text)?;
     unjoin(fleet, "member3", &text)?;
     stays(kubectl, "member3")
 }
@@ -81,9 +81,19 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         "ValidatingAdmissionPolicy 'keep-member2' with binding 'keep-member2' denied request: member2 stays";
     kubectl.ok(&["apply", "-f", "-"], DELETIONS)?;
     refused(kubectl, &["delete", "cluster", "member2", "--dry-run=server"], TEXT)?;
-    kubectl.says(&["delete", "cluster", "member2"], "", 1, TEXT)?;
-    kubectl.says(&["delete", "clusters", "-l", "!no-such-label", "--dry-run=server"], "", 1, "member2 stays")?;
-    kubectl.says(&["delete", "--raw", &format!("{CLUSTERS}?labelSelector=!no-such-label")], "", 1, "member2 stays")?;
+    kubectl.expect_output(&["delete", "cluster", "member2"], "", 1, TEXT)?;
+    kubectl.expect_output(
+        &["delete", "clusters", "-l", "!no-such-label", "--dry-run=server"],
+        "",
+        1,
+        "member2 stays",
+    )?;
+    kubectl.expect_output(
+        &["delete", "--raw", &format!("{CLUSTERS}?labelSelector=!no-such-label")],
+        "",
+        1,
+        "member2 stays",
+    )?;
     unjoin(fleet, "member2", "member2 stays")?;
     ["member2", "member3"].into_iter().try_for_each(|cluster| stays(kubectl, cluster))?;
     // The policy concerns member2 only.
@@ -105,7 +115,7 @@ fn other_writes(kubectl: &Kubectl) -> Result<()> {
     let marked = kubectl.ok(&created, REGISTRY)?;
     ensure!(marked == "system.admin", "{marked}");
     refused(kubectl, &["delete", "resourceregistry", "all", "--dry-run=server"], "registries stay")?;
-    kubectl.says(&["delete", "resourceregistry", "all"], "", 1, "registries stay").map(drop)
+    kubectl.expect_output(&["delete", "resourceregistry", "all"], "", 1, "registries stay").map(drop)
 }
 
 /// A replacement of the status has the spec too. It is accepted as a whole or not at all.
@@ -146,7 +156,7 @@ fn connections(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         ("delete", proxy("*", guarded)),
         ("get", format!("{FLEET}/{guarded}?cluster=member1")),
     ] {
-        kubectl.says(&[verb, "--raw", &uri], "", 1, "guarded in member1")?;
+        kubectl.expect_output(&[verb, "--raw", &uri], "", 1, "guarded in member1")?;
     }
     member.ok(&["get", "configmap", "guarded"], "").map(drop)
 }
@@ -156,7 +166,7 @@ fn webhooks(kubectl: &Kubectl) -> Result<()> {
     let text = "failed calling webhook \"gone.example.io\"";
     let path = format!("{CLUSTERS}/member1/proxy/api/v1/configmaps");
     refused(kubectl, &["get", "--raw", &path], text)?;
-    kubectl.says(&["create", "-f", "-"], CLUSTER, 1, text)?;
+    kubectl.expect_output(&["create", "-f", "-"], CLUSTER, 1, text)?;
     kubectl.ok(&["delete", "-f", "-"], WEBHOOK)?;
     kubectl.until(&["get", "--raw", &path], |out| out.contains("ConfigMapList")).map(drop)
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use futures::StreamExt;
 
 use http1::Answer;
-use recorder::{Arrival, MARK};
+use recorder::{MARK, RecordedRequest};
 use site::Site;
 use table::{Case, Places};
 use wire::lossy;
@@ -58,13 +58,13 @@ fn requests_run_with_the_callers_identity() -> Result<()> {
         cases.retain(|case| case.row.id.starts_with(&only));
         let answers = futures::stream::iter(&cases).map(|case| answered(&site, case)).buffered(AT_ONCE);
         let answers: Vec<Answer> = answers.collect().await;
-        let left = site.left_behind(MARK).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let left = site.leftover_objects(MARK).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
         site.stop().await?;
-        let arrivals: Vec<Arrival> = site.recorders.iter().flat_map(|recorder| recorder.arrivals()).collect();
+        let arrivals: Vec<RecordedRequest> = site.recorders.iter().flat_map(|recorder| recorder.requests()).collect();
         let failures: Vec<String> =
             cases.iter().zip(&answers).filter_map(|(case, response)| failure(case, response, &arrivals, &site)).collect();
-        let strays = arrivals.iter().filter(|arrival| !arrival.relayed && !arrival.contains(MARK.as_bytes()));
-        let strays: Vec<String> = strays.map(|arrival| shown(&arrival.head, &site)).collect();
+        let strays = arrivals.iter().filter(|recorded| !recorded.relayed && !recorded.contains(MARK.as_bytes()));
+        let strays: Vec<String> = strays.map(|recorded| shown(&recorded.head, &site)).collect();
         ensure!(
             failures.is_empty() && left.is_empty() && strays.is_empty(),
             "{} of {} cases failed:\n\n{}\nleft in the control plane: {left:?}\narrived without a mark: {strays:#?}\n{}",
@@ -87,8 +87,9 @@ async fn answered(site: &Site, case: &Case) -> Answer {
 }
 
 /// Report of a failed case, with all details.
-fn failure(case: &Case, response: &Answer, arrivals: &[Arrival], site: &Site) -> Option<String> {
-    let own: Vec<Arrival> = arrivals.iter().filter(|arrival| arrival.contains(case.mark.as_bytes())).cloned().collect();
+fn failure(case: &Case, response: &Answer, arrivals: &[RecordedRequest], site: &Site) -> Option<String> {
+    let own: Vec<RecordedRequest> =
+        arrivals.iter().filter(|recorded| recorded.contains(case.mark.as_bytes())).cloned().collect();
     let wrong = verdict::check_case(case, response, &own, &site.facts);
     if wrong.is_empty() {
         return None;
@@ -101,8 +102,8 @@ fn failure(case: &Case, response: &Answer, arrivals: &[Arrival], site: &Site) ->
     let sent = if case.version == 2 { fields(case) } else { http1::request(case) };
     shown("sent    ", &sent);
     shown("answered", &[response.status.to_string().as_bytes(), b" ", &response.body].concat());
-    for arrival in &own {
-        shown(&format!("at {}   ", arrival.member), &[&*arrival.head, &arrival.rest].concat());
+    for recorded in &own {
+        shown(&format!("at {}   ", recorded.member), &[&*recorded.head, &recorded.body].concat());
     }
     Some(text)
 }

@@ -126,7 +126,7 @@ const PATCH: &str = r#"[{"op":"replace","path":"/spec/replicas","value":2}]"#;
 
 fn logs_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let alice = kubectl.with(&["--as", "alice"]);
-    alice.says(&["delete", "deployment", "web"], "", 1, "forbidden")?;
+    alice.expect_output(&["delete", "deployment", "web"], "", 1, "forbidden")?;
     let refused = log.of("delete", "deployments", "web")?;
     ensure!(refused["user"]["username"] == "system:admin", "{refused:#}");
     ensure!(refused["impersonatedUser"]["username"] == "alice", "{refused:#}");
@@ -134,8 +134,8 @@ fn logs_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let status = &refused["responseStatus"];
     ensure!(status["code"] == 403 && status["reason"] == "Forbidden" && status["status"] == "Failure", "{refused:#}");
 
-    let nobody = kubectl.bearing("made-up")?;
-    nobody.says(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
+    let nobody = kubectl.with_token("made-up")?;
+    nobody.expect_output(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
     let unknown = log.event("a bad token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
     ensure!(unknown["verb"] == "list", "{unknown:#}");
     Ok(())
@@ -173,14 +173,18 @@ fn logs_forwarded_requests_once(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(labelled["sourceIPs"] == json!(["127.0.0.1"]), "{labelled:#}");
     // A rejection by the aggregated server is recorded with its message.
     let unknown = format!("{CLUSTERS}/nowhere/proxy/api/v1/pods");
-    kubectl.says(&["get", "--raw", &unknown], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "--raw", &unknown], "", 1, "not found")?;
     let refused = log.event("an unknown cluster", |event| event["requestURI"] == unknown.as_str())?;
     ensure!(refused["annotations"]["crowsnest.io/cluster"] == "nowhere", "{refused:#}");
     ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
     // Invalid values of annotations are refused, like those of any other field.
     let odd = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
-    let output =
-        kubectl.says(&odd, "", 1, "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"")?;
+    let output = kubectl.expect_output(
+        &odd,
+        "",
+        1,
+        "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"",
+    )?;
     ensure!(output.err.contains("supported values: \"disabled\", \"enabled\""), "{output:?}");
     let refused = log.event("an odd annotation", |event| {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"

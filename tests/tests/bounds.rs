@@ -12,7 +12,7 @@ fn expensive_requests_do_not_block_the_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         kubectl.ok(&["create", "namespace", "tenant"], "")?;
         let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
         kubectl.ok(&role, "")?;
@@ -22,7 +22,7 @@ fn expensive_requests_do_not_block_the_server() -> Result<()> {
         a_review_with_many_requirements_is_refused(&kubectl)?;
         queries_with_many_expressions_are_refused(&fleet)
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -48,7 +48,7 @@ fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Resu
     tina.ok(&["create", "configmap", "deep"], "")?;
     for depth in [200, 8000] {
         let patch = ["patch", "configmap", "deep", "--type=json", "-p", &doubling(depth)];
-        tina.says(&patch, "", 1, "the server rejected our request")?;
+        tina.expect_output(&patch, "", 1, "the server rejected our request")?;
         is_ready(kubectl)?;
     }
     let kept = tina.ok(&["get", "configmap", "deep", "-o", "jsonpath={.data}"], "")?;
@@ -71,7 +71,7 @@ fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -
     std::fs::write(&file, with(&["A"]))?;
     tina.ok(&patch, "")?;
     std::fs::write(&file, with(&["A", "B"]))?;
-    tina.says(&patch, "", 1, "Request entity too large")?;
+    tina.expect_output(&patch, "", 1, "Request entity too large")?;
     is_ready(kubectl)
 }
 
@@ -88,7 +88,12 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
-                    nobody.says(&["create", "--raw", path, "-f", "-"], &review.to_string(), 1, "at most 1000 items")
+                    nobody.expect_output(
+                        &["create", "--raw", path, "-f", "-"],
+                        &review.to_string(),
+                        1,
+                        "at most 1000 items",
+                    )
                 })
             })
             .collect();

@@ -1,4 +1,4 @@
-//! Operating the cache: status, detection of damaged files, and rebuilding.
+//! Operation of the cache: status, detection of damaged files, and rebuilding.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crowsnest_tests::{CommandOutput, Fleet, binary, until};
 
 const CONFIG: &str = include_str!("cache/config.yaml");
 
-/// Runs a command on the data directory of a stopped fleet.
-fn stopped(data_dir: &Path, args: &[&str]) -> Result<CommandOutput> {
+/// Runs a command with `--data-dir`, without a connection to a fleet.
+fn run_on_data_dir(data_dir: &Path, args: &[&str]) -> Result<CommandOutput> {
     CommandOutput::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
 }
 
-fn finds_the_object(fleet: &Fleet) -> Result<()> {
+fn wait_until_object_is_found(fleet: &Fleet) -> Result<()> {
     until("the object to be found in the member", || {
         let output = fleet.crowsnest(&["search", "name:kept-apart", "-o", "name"])?;
         Ok(output.out.contains("member1/default/configmaps/kept-apart"))
@@ -28,14 +28,14 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], CONFIG)?;
-    finds_the_object(&fleet)?;
+    wait_until_object_is_found(&fleet)?;
 
-    until("the status to show a followed member", || {
+    until("the cache status to list the member's ConfigMaps as followed", || {
         let output = fleet.crowsnest(&["cache", "status", "--resources"])?;
         let line = output.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
         Ok(output.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
     })?;
-    until("the text index to hold what the cache holds", || {
+    until("the text index to contain the same objects as the cache", || {
         let output = fleet.crowsnest(&["index", "verify"])?;
         Ok(output.code == Some(0) && output.out.starts_with("tantivy: ") && output.out.ends_with("equal\n"))
     })?;
@@ -45,30 +45,33 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     let followed = "crowsnest_cache_followed{cluster=\"member1\",group=\"\",version=\"v1\",resource=\"configmaps\"} 1";
     ensure!(metrics.contains(followed) && metrics.contains("\ncrowsnest_cache_ready 1\n"), "{metrics}");
     let nobody = kubectl.with(&["--as", "nobody"]);
-    nobody.says(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/cache"], "", 1, "forbidden")?;
-    let output = stopped(&data_dir, &["cache", "rebuild"])?;
+    nobody.expect_output(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/cache"], "", 1, "forbidden")?;
+    let output = run_on_data_dir(&data_dir, &["cache", "rebuild"])?;
     ensure!(output.code == Some(1) && output.err.contains("is in use by another crowsnest"), "{output:?}");
-    let output = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(output.code == Some(0) && output.out.ends_with("no damage found\n"), "while it runs: {output:?}");
+    let output = run_on_data_dir(&data_dir, &["cache", "check"])?;
+    ensure!(
+        output.code == Some(0) && output.out.ends_with("no damage found\n"),
+        "check of the cache of a running fleet: {output:?}"
+    );
     ensure!(fleet.stop()?.success());
 
     let database = data_dir.join("cache/cache.sqlite");
     let mut bytes = fs::read(&database)?;
     bytes[..16].copy_from_slice(b"no such database");
     fs::write(&database, bytes)?;
-    let output = stopped(&data_dir, &["cache", "check"])?;
+    let output = run_on_data_dir(&data_dir, &["cache", "check"])?;
     ensure!(output.code == Some(1) && output.out.contains("damaged: "), "{output:?}");
     let output =
-        stopped(&data_dir, &["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", "1"])?;
+        run_on_data_dir(&data_dir, &["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", "1"])?;
     let error = output.err.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
     ensure!(output.code == Some(1) && error.len() == 1 && error[0].contains("crowsnest cache rebuild"), "{output:?}");
-    let output = stopped(&data_dir, &["cache", "rebuild"])?;
+    let output = run_on_data_dir(&data_dir, &["cache", "rebuild"])?;
     ensure!(output.code == Some(0), "{output:?}");
 
     let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
-    finds_the_object(&fleet)?;
+    wait_until_object_is_found(&fleet)?;
     ensure!(fleet.stop()?.success());
-    let output = stopped(&data_dir, &["cache", "check"])?;
+    let output = run_on_data_dir(&data_dir, &["cache", "check"])?;
     ensure!(output.code == Some(0) && output.out.ends_with("no damage found\n"), "{output:?}");
     Ok(())
 }

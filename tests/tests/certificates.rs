@@ -19,25 +19,25 @@ fn an_agent_gets_its_certificate_with_a_bootstrap_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    walk(&kubectl).with_context(|| fleet.log())?;
+    check_certificates(&kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn walk(kubectl: &Kubectl) -> Result<()> {
+fn check_certificates(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
     cluster_info_is_public(kubectl)?;
-    let bearer = |secret: &str| kubectl.bearing(&format!("abcdef.{secret}"));
+    let bearer = |secret: &str| kubectl.with_token(&format!("abcdef.{secret}"));
     let joining = bearer("0123456789abcdef")?;
-    bearer("fedcba9876543210")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
-    kubectl.bearing("zyxwvu.0123456789abcdef")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
-    joining.says(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
+    bearer("fedcba9876543210")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
+    kubectl.with_token("zyxwvu.0123456789abcdef")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
+    joining.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
     // No request for `system:masters` is approved; requests that are not an agent's are left to administrators.
     let masters = request("masters", "system:masters", "system:admin")?.to_string();
     let refused = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-    joining.says(&["create", "-f", "-"], &masters, 1, refused)?;
-    kubectl.says(&["create", "-f", "-"], &masters, 1, refused)?;
+    joining.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
+    kubectl.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
     joining.ok(&["create", "-f", "-"], &request("admin", "admins", "system:admin")?.to_string())?;
     joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
     is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
@@ -58,7 +58,7 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
 
     // A deleted token no longer authenticates.
     kubectl.ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
-    joining.says(&["get", "csr"], "", 1, "Unauthorized").map(drop)
+    joining.expect_output(&["get", "csr"], "", 1, "Unauthorized").map(drop)
 }
 
 /// Without credentials: the control plane's address, signed with the token.
@@ -76,7 +76,7 @@ fn cluster_info_is_public(kubectl: &Kubectl) -> Result<()> {
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
     let tag = URL_SAFE_NO_PAD.decode(tag)?;
     ensure!(ring::hmac::verify(&key, message.as_bytes(), &tag).is_ok(), "{signed} signs something else");
-    stranger.says(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
+    stranger.expect_output(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
 }
 
 fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {

@@ -27,7 +27,7 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
         member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
     }
     kubectl.ok(&["apply", "-f", "-"], WEB)?;
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         formats(&fleet)?;
         terminals(&fleet)?;
         golden::compared(&fleet)?;
@@ -42,7 +42,7 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
         tokens(&fleet)?;
         completions(&fleet, dir.path())
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -298,7 +298,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", file.as_str()], more].concat());
     let output = apply(&["--dry-run=server"])?;
     ensure!(output.out == "configmap/settings created (server dry run)\n", "{output:?}");
-    kubectl.says(&["get", "configmap", "settings"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "configmap", "settings"], "", 1, "not found")?;
     let output = apply(&["-C", "member1,nosuch"])?;
     ensure!(
         output.code == Some(1)
@@ -311,7 +311,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     ensure!(output.out.starts_with("configmap/settings created\n"), "{output:?}");
     ensure!(policy.starts_with("propagationpolicy.policy.karmada.io/settings-"), "{policy}");
     members[0].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
-    members[1].says(&["get", "configmap", "settings"], "", 1, "not found")?;
+    members[1].expect_output(&["get", "configmap", "settings"], "", 1, "not found")?;
     let output = wait_for_output(fleet, &["apply", "-f", &file, "--all-clusters"], |output| output.code == Some(0))?;
     ensure!(output.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{output:?}");
     members[1].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
@@ -325,7 +325,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     for expected in ["work.karmada.io/conflict-resolution: overwrite\n", "kind: PropagationPolicy\n", "- member2\n"] {
         ensure!(output.out.contains(expected), "{expected:?} is missing: {output:?}");
     }
-    kubectl.says(&["get", "configmap", "own"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "configmap", "own"], "", 1, "not found")?;
     let output = expect_output(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "configmap/own promoted\n")?;
     ensure!(output.out.contains("propagationpolicy.policy.karmada.io/own-"), "{output:?}");
     let managed = ["get", "configmap", "own", "-o", "jsonpath={.metadata.labels.karmada\\.io/managed}"];
@@ -366,7 +366,7 @@ fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> 
     kubectl.ok(&["get", "configmap", "goes"], "")?;
     let output = apply(&["--prune", "-l", "set=pruned", "--wait"])?;
     ensure!(output.code == Some(0) && rows(&output).len() == 2, "{output:?}");
-    kubectl.says(&["get", "configmap", "goes"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "configmap", "goes"], "", 1, "not found")?;
     kubectl.ok(&["get", "configmap", "others"], "")?;
     member.until(&["get", "configmap", "-l", "set=pruned", "-o", "name"], |out| out == "configmap/stays\n")?;
     fs::write(&file, labelled("stays").replace("\ndata:", "\ndatum:"))?;

@@ -33,7 +33,7 @@ fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let recorder = Recorder::start()?;
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         kubectl.ok(&["apply", "-f", "-"], RIGHTS)?;
         let stored = || kubectl.ok(&["get", "cluster", "member1", "-o", "jsonpath={.spec}"], "");
         let before = stored()?;
@@ -51,7 +51,7 @@ fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
         );
         an_administrator_can_change_the_address(&kubectl, &recorder)
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -93,8 +93,8 @@ fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
         ),
     ] {
         let made = karmada("trap", spec);
-        eve.says(&["create", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
-        eve.says(&["apply", "--server-side", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
+        eve.expect_output(&["create", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
+        eve.expect_output(&["apply", "--server-side", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
     }
     for change in [
         json!({"apiEndpoint": recorder_url}),
@@ -104,20 +104,20 @@ fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     ] {
         let merge = json!({"spec": change}).to_string();
         for kind in ["merge", "strategic"] {
-            eve.says(&["patch", "cluster", "member1", "--type", kind, "-p", &merge], "", 1, NOT_THEIRS)?;
+            eve.expect_output(&["patch", "cluster", "member1", "--type", kind, "-p", &merge], "", 1, NOT_THEIRS)?;
         }
         let operations = change.as_object().into_iter().flatten();
         let operations =
             operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
         let patch = Value::from_iter(operations).to_string();
-        eve.says(&["patch", "cluster", "member1", "--type", "json", "-p", &patch], "", 1, NOT_THEIRS)?;
+        eve.expect_output(&["patch", "cluster", "member1", "--type", "json", "-p", &patch], "", 1, NOT_THEIRS)?;
         let mut whole: Value = serde_json::from_str(&kubectl.ok(&["get", "cluster", "member1", "-o", "json"], "")?)?;
         for (key, value) in change.as_object().into_iter().flatten() {
             whole["spec"][key] = value.clone();
         }
-        eve.says(&["replace", "-f", "-"], &whole.to_string(), 1, NOT_THEIRS)?;
+        eve.expect_output(&["replace", "-f", "-"], &whole.to_string(), 1, NOT_THEIRS)?;
         let applied = karmada("member1", change);
-        eve.says(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &applied, 1, NOT_THEIRS)?;
+        eve.expect_output(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &applied, 1, NOT_THEIRS)?;
     }
     // Changes that do not affect tokens are subject to RBAC only.
     eve.ok(
@@ -137,7 +137,7 @@ fn writes_of_a_status(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
         let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", kind, "-p", &redirected];
         let region = [&patch[..], &["-o", "jsonpath={.spec.region}"]].concat();
         ensure!(reporter.ok(&region, "")? != "stolen", "a status has changed the spec");
-        eve.says(&patch, "", 1, NOT_THEIRS)?;
+        eve.expect_output(&patch, "", 1, NOT_THEIRS)?;
     }
     Ok(())
 }
@@ -147,10 +147,10 @@ fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Resul
     let eve = kubectl.with(&["--as", "eve"]);
     let recorder_url = recorder.url("https");
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder_url, "secretRef": secret("member1")});
-    eve.says(&["create", "-f", "-"], &stored("trap", spec), 1, NOT_THEIRS)?;
+    eve.expect_output(&["create", "-f", "-"], &stored("trap", spec), 1, NOT_THEIRS)?;
     let (what, patch) =
         ("storedclusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": recorder_url}}).to_string());
-    eve.says(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
+    eve.expect_output(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
 }
 
 /// With a certificate obtained with a bootstrap token, and the rights that come with it.
@@ -166,27 +166,27 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     })?;
 
     let others = "may write its own cluster only";
-    agent.says(&["create", "-f", "-"], &karmada("m8", json!({"syncMode": "Pull"})), 1, others)?;
+    agent.expect_output(&["create", "-f", "-"], &karmada("m8", json!({"syncMode": "Pull"})), 1, others)?;
     let mut stolen = own.clone();
     (stolen["secretRef"], stolen["apiEndpoint"]) = (secret("member1"), recorder_url.clone().into());
-    agent.says(&["create", "-f", "-"], &karmada("m9", stolen), 1, NOT_THEIRS)?;
+    agent.expect_output(&["create", "-f", "-"], &karmada("m9", stolen), 1, NOT_THEIRS)?;
     let moved = json!({"spec": {"apiEndpoint": recorder_url}}).to_string();
-    agent.says(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
+    agent.expect_output(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
     let status = json!({"status": {"kubernetesVersion": "v9"}}).to_string();
     let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", "merge", "-p", &status];
-    agent.says(&patch, "", 1, others)?;
+    agent.expect_output(&patch, "", 1, others)?;
 
     let mut token = opaque("m9-impersonator");
     token["type"] = "kubernetes.io/service-account-token".into();
     token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
-    agent.says(&["create", "-f", "-"], &token.to_string(), 1, "may write secrets of type")?;
-    agent.says(
+    agent.expect_output(&["create", "-f", "-"], &token.to_string(), 1, "may write secrets of type")?;
+    agent.expect_output(
         &["create", "-f", "-"],
         &opaque("m8").to_string(),
         1,
         "may write the secrets of its own cluster only",
     )?;
-    kubectl.says(&["get", "secret", "-n", "karmada-cluster", "m9-impersonator"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "secret", "-n", "karmada-cluster", "m9-impersonator"], "", 1, "not found")?;
 
     // The agent's regular writes are still allowed.
     let reports = ["create", "--field-manager", "crowsnest-agent", "-f", "-"];
@@ -232,8 +232,8 @@ fn certificates_give_no_rights_on_clusters_of_others(
     }
     // An agent's cluster with another name cannot be contacted directly.
     let dialled = karmada("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
-    agent.says(&["create", "-f", "-"], &dialled, 1, "in pull mode only")?;
-    agent.says(&["get", "clusters"], "", 1, "forbidden")?;
+    agent.expect_output(&["create", "-f", "-"], &dialled, 1, "in pull mode only")?;
+    agent.expect_output(&["get", "clusters"], "", 1, "forbidden")?;
     kubectl.ok(&["delete", "cluster", "m7", "--timeout=60s"], "")?;
     // The same name is admitted once: requests are handled in order, and the next one is approved.
     let second = request(kubectl, "m7-again", "system:karmada:agent:m7")?;
@@ -248,8 +248,8 @@ fn certificates_give_no_rights_on_clusters_of_others(
 fn tokens_are_not_sent_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("http"), "secretRef": secret("member1")});
     let refused = "spec.apiEndpoint: Invalid value";
-    kubectl.says(&["create", "-f", "-"], &karmada("plain", spec.clone()), 1, refused)?;
-    kubectl.says(&["create", "-f", "-"], &stored("plain", spec), 1, refused).map(drop)
+    kubectl.expect_output(&["create", "-f", "-"], &karmada("plain", spec.clone()), 1, refused)?;
+    kubectl.expect_output(&["create", "-f", "-"], &stored("plain", spec), 1, refused).map(drop)
 }
 
 /// Shows that the recorder would have recorded a token.
@@ -290,7 +290,7 @@ fn request_certificate(kubectl: &Kubectl, name: &str, user: &str) -> Result<KeyP
     let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": request,
         "usages": ["digital signature", "key encipherment", "client auth"]}});
-    kubectl.bearing("abcdef.0123456789abcdef")?.ok(&["create", "-f", "-"], &request.to_string())?;
+    kubectl.with_token("abcdef.0123456789abcdef")?.ok(&["create", "-f", "-"], &request.to_string())?;
     Ok(key)
 }
 

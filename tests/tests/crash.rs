@@ -7,9 +7,9 @@
 
 #![expect(clippy::print_stderr, reason = "the seed is printed")]
 
-mod look;
 mod members;
 mod model;
+mod state;
 pub mod write;
 
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, PATIENCE, in_ci, launch};
-use look::{Found, Looker};
 use members::Members;
 use model::Model;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use state::{ObservedState, StateReader};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -116,9 +116,9 @@ struct Site {
     model: Model,
     up: Up,
     runtime: Runtime,
-    looker: Looker,
+    reader: StateReader,
     /// State at the end of the last round.
-    found: Found,
+    found: ObservedState,
     // Dropped last, with its data folder.
     _members: Members,
     _dir: tempfile::TempDir,
@@ -130,14 +130,14 @@ impl Site {
         let members = Members::start(dir.path())?;
         let runtime = Runtime::new()?;
         let data = dir.path().join("data");
-        let looker = runtime.block_on(Looker::new(&kubeconfig(&data), members.kubeconfig()))?;
+        let reader = runtime.block_on(StateReader::new(&kubeconfig(&data), members.kubeconfig()))?;
         let file = members.kubeconfig().display().to_string();
         let args = ["--no-members", "--kubeconfig", &file, "--contexts", &model::MEMBERS.join(",")].map(str::to_owned);
         let mut up = Up { data, args: args.to_vec(), running: None };
         up.start()?;
         let rng = StdRng::seed_from_u64(seed);
         let model = Model::new(objects);
-        Ok(Site { rng, model, up, runtime, looker, found: Found::default(), _members: members, _dir: dir })
+        Ok(Site { rng, model, up, runtime, reader, found: ObservedState::default(), _members: members, _dir: dir })
     }
 
     fn round(&mut self, round: u64) -> Result<()> {
@@ -148,8 +148,8 @@ impl Site {
         self.write_and_die(changes.lanes(), &death)?;
         let written = began.elapsed();
         let found = self.settled(writes)?;
-        let replaced = found.replaced(&self.found, |name| changes.may_replace(name));
-        ensure!(replaced.is_empty(), "recreated although no write moved them: {replaced:?}");
+        let recreated = found.recreated(&self.found, |name| changes.may_replace(name));
+        ensure!(recreated.is_empty(), "objects were recreated although no write moved them: {recreated:?}");
         self.found = found;
         let Death { acknowledged, then, starting } = death;
         let again = starting.map(|after| format!(", and {after:.1?} into its start")).unwrap_or_default();
@@ -181,12 +181,12 @@ impl Site {
     }
 
     /// Waits for the desired state.
-    fn settled(&self, writes: usize) -> Result<Found> {
+    fn settled(&self, writes: usize) -> Result<ObservedState> {
         let desired = self.model.desired();
         let timeout = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
         let began = Instant::now();
         loop {
-            let found = self.runtime.block_on(self.looker.look())?;
+            let found = self.runtime.block_on(self.reader.read())?;
             let differences = found.differences(&desired);
             if differences.is_empty() {
                 return Ok(found);

@@ -87,7 +87,7 @@ fn has_minimal_permissions(kubectl: &Kubectl) -> Result<()> {
         vec!["delete", "secret", "crowsnest-ca"],
         vec!["get", "pods"],
     ] {
-        kubectl.says(&refused, "", 1, "forbidden")?;
+        kubectl.expect_output(&refused, "", 1, "forbidden")?;
     }
     Ok(())
 }

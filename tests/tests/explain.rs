@@ -156,7 +156,7 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ] {
         ensure!(output.out.contains(text), "{text:?} is not in {}", output.out);
     }
-    kubectl.says(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
 
     // A changed policy moves replicas.
     let report = query_json(fleet, &plan(&["changed.yaml"], ""))?;
@@ -214,9 +214,9 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
     let metadata = json!({"name": "web-1", "namespace": "karmada-es-member1"});
     let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
-    kubectl.says(&create, &json!({"spec": {"objects": [work]}}).to_string(), 1, "can be planned")?;
-    kubectl.says(&create, "{}", 1, "error decoding the Plan's JSON")?;
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "invalid template")?;
+    kubectl.expect_output(&create, &json!({"spec": {"objects": [work]}}).to_string(), 1, "can be planned")?;
+    kubectl.expect_output(&create, "{}", 1, "error decoding the Plan's JSON")?;
+    kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "invalid template")?;
     Ok(())
 }
 
@@ -226,10 +226,15 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     let web = format!("{ROOT}/namespaces/shop/explanations/deployments.apps:web");
     let (ann, carla, dora) = (user("ann"), user("carla"), user("dora"));
     ann.ok(&["get", "--raw", &web], "")?;
-    dora.says(&["get", "--raw", &web], "", 1, "resourcebindings.work.karmada.io \"web-deployment\" is forbidden")?;
-    user("nobody").says(&["get", "--raw", &web], "", 1, "deployments.apps \"web\" is forbidden")?;
+    dora.expect_output(
+        &["get", "--raw", &web],
+        "",
+        1,
+        "resourcebindings.work.karmada.io \"web-deployment\" is forbidden",
+    )?;
+    user("nobody").expect_output(&["get", "--raw", &web], "", 1, "deployments.apps \"web\" is forbidden")?;
     let password = format!("{ROOT}/namespaces/shop/explanations/secrets:password");
-    ann.says(&["get", "--raw", &password], "", 1, "secrets \"password\" is forbidden")?;
+    ann.expect_output(&["get", "--raw", &password], "", 1, "secrets \"password\" is forbidden")?;
 
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
     let create_plan =
@@ -239,7 +244,7 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     ensure!(all.to_string().contains("b3Blbi1zZXNhbWU="), "{all}");
     let anns = create_plan(&ann, secrets)?;
     ensure!(anns["status"]["withheld"].as_u64() > Some(0) && anns["status"]["templates"] == json!([]), "{anns}");
-    ann.says(&create, own, 1, "secrets \"password\" is forbidden")?;
+    ann.expect_output(&create, own, 1, "secrets \"password\" is forbidden")?;
     let carlas = create_plan(&carla, own)?;
     let cluster = &carlas["status"]["templates"][0]["clusters"][0];
     ensure!(cluster["manifest"]["data"] == json!({"user": "***"}), "{carlas}");

@@ -55,15 +55,15 @@ struct Case {
 
 /// At most half of the fleet, so that the control plane does not doubt its data.
 static CASES: [Case; 7] = [
-    Case { home: "dead", spare: "spare1", fault: Fault::Death, moves: || Some(true) },
-    Case { home: "slow", spare: "spare2", fault: Fault::SlowDeath, moves: || Some(true) },
+    Case { home: "dead", spare: "spare1", fault: Fault::ConnectionRefused, moves: || Some(true) },
+    Case { home: "slow", spare: "spare2", fault: Fault::IncreasingDelay, moves: || Some(true) },
     Case { home: "cut", spare: "spare3", fault: Fault::Partition, moves: || Some(true) },
     // A member behind an agent: the agent's connection is cut.
     Case { home: "behind", spare: "spare7", fault: Fault::Partition, moves: || Some(true) },
-    Case { home: "silent", spare: "spare4", fault: Fault::Silence, moves: || Some(true) },
+    Case { home: "silent", spare: "spare4", fault: Fault::NoResponse, moves: || Some(true) },
     Case { home: "flapping", spare: "spare5", fault: Fault::Flapping, moves: || None },
     // Its watches continue: one failing signal of several.
-    Case { home: "unwell", spare: "spare6", fault: Fault::Unwell, moves: || Some(!has(Needs::Damping)) },
+    Case { home: "unwell", spare: "spare6", fault: Fault::NotReady, moves: || Some(!has(Needs::Damping)) },
 ];
 
 /// Workloads of each supported kind that run in one cluster and can move to a spare.
@@ -124,7 +124,7 @@ fn most_of_the_fleet_fails_at_once() -> Result<()> {
     ensure!(!site.look()?.0.evict(), "an eviction started without a failure");
 
     site.hold_still(has(Needs::Doubt))?;
-    site.begin_at_once(Fault::Death, &LOST)?;
+    site.begin_at_once(Fault::ConnectionRefused, &LOST)?;
     if has(Needs::Doubt) {
         site.until("the control plane to doubt itself", |plans, _| {
             let reasons = plans.reasons("HealthSignals");
@@ -170,7 +170,7 @@ fn clock_jumps_move_nothing() -> Result<()> {
 
     // Failed clusters are evicted, and recovered ones are used again, while the clock keeps jumping.
     site.hold_still(false)?;
-    site.begin(Fault::Death, "home")?;
+    site.begin(Fault::ConnectionRefused, "home")?;
     site.set_clock(AHEAD[0])?;
     let gentle = Workload::of(Kind::Gentle, "home", "spare");
     site.until("the workloads to move", |_, copies| match is_well_in(copies, &gentle, "spare") {

@@ -1,4 +1,4 @@
-//! `crowsnest get` with two members, as one cluster and per member, and the other commands with `TYPE/NAME`: `exec` and `logs`.
+//! `crowsnest get` with two members, as one cluster and per member, and the other commands that accept `TYPE/NAME`: `exec` and `logs`.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, wait_for_output, words};
@@ -24,15 +24,15 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
     }
     members[1].ok(&["apply", "-f", "-"], &POD.replace("NAME", "lone"))?;
     members[1].ok(&["apply", "-f", "-"], &WEB.replace("NAME", "shop"))?;
-    // No registry exists yet.
-    pods_are_listed(&fleet).with_context(|| fleet.log())?;
+    // Without a ResourceRegistry.
+    check_list_of_pods(&fleet).with_context(|| fleet.log())?;
     kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
-    names_in_several_clusters_are_refused(&fleet).with_context(|| fleet.log())?;
-    documents(&fleet).with_context(|| fleet.log())?;
-    other_kinds(&fleet, &members[1]).with_context(|| fleet.log())?;
-    workloads(&fleet).with_context(|| fleet.log())?;
-    watched(&fleet, &members[0]).with_context(|| fleet.log())?;
-    without_a_member(&fleet).with_context(|| fleet.log())?;
+    check_ambiguous_names(&fleet).with_context(|| fleet.log())?;
+    check_output_formats(&fleet).with_context(|| fleet.log())?;
+    check_other_kinds(&fleet, &members[1]).with_context(|| fleet.log())?;
+    check_workloads(&fleet).with_context(|| fleet.log())?;
+    check_watch(&fleet, &members[0]).with_context(|| fleet.log())?;
+    check_unavailable_member(&fleet).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -43,10 +43,10 @@ fn rows(out: &str) -> Vec<(&str, &str)> {
     words.filter_map(|words| Some((*words.first()?, *words.get(1)?))).collect()
 }
 
-fn pods_are_listed(fleet: &Fleet) -> Result<()> {
+fn check_list_of_pods(fleet: &Fleet) -> Result<()> {
     let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
     let has = |output: &CommandOutput| all.iter().all(|row| rows(&output.out).contains(row));
-    // Until impersonation is allowed in the members.
+    // Requests fail until the RBAC objects for impersonation exist in the members.
     let output = wait_for_output(fleet, &words("get pods"), |output| {
         output.code == Some(0) && has(output) && !output.out.contains("Pending")
     })?;
@@ -62,8 +62,9 @@ fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
-    // From the cache once it has the objects, before that from the members.
+/// A name that exists in several clusters requires `--cluster` or `--clusters`.
+fn check_ambiguous_names(fleet: &Fleet) -> Result<()> {
+    // Both sources have the object: the members at first, the cache as soon as it contains the resource.
     let choose = "choose one with --cluster, or all of them with --clusters all";
     let output = wait_for_output(fleet, &words("get pod both"), |output| {
         output.err.contains("ambiguous objects in clusters [member1, member2]")
@@ -92,7 +93,7 @@ fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn documents(fleet: &Fleet) -> Result<()> {
+fn check_output_formats(fleet: &Fleet) -> Result<()> {
     for scope in ["", " --clusters all"] {
         let output = expect_output(fleet, &words(&format!("get pods -l app=both -o json{scope}")), 0, "")?;
         let list: Value = serde_json::from_str(&output.out)?;
@@ -113,7 +114,7 @@ fn documents(fleet: &Fleet) -> Result<()> {
 }
 
 /// Printed columns of the members, and a kind that only one of them serves.
-fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
+fn check_other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
     let output = expect_output(fleet, &words("get deployments.apps"), 0, "AVAILABLE")?;
     ensure!(rows(&output.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{output:?}");
     member2.ok(&["apply", "-f", "-"], WIDGETS)?;
@@ -126,7 +127,7 @@ fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn workloads(fleet: &Fleet) -> Result<()> {
+fn check_workloads(fleet: &Fleet) -> Result<()> {
     let ready = |output: &CommandOutput| output.out.contains(" 1/1 ");
     wait_for_output(fleet, &words("get deploy shop"), ready)?;
     for workload in ["deploy/shop", "svc/shop", "deployments.apps/shop"] {
@@ -154,17 +155,17 @@ fn workloads(fleet: &Fleet) -> Result<()> {
     )?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");
-        let is_whole = |output: &CommandOutput| {
+        let is_complete = |output: &CommandOutput| {
             let mut listed: Vec<&str> = output.out.lines().filter_map(|line| line.split(' ').next()).collect();
             listed.sort_unstable();
             output.code == Some(0) && listed == clusters
         };
-        wait_for_output(fleet, &words(&line), is_whole)?;
+        wait_for_output(fleet, &words(&line), is_complete)?;
     }
     Ok(())
 }
 
-fn watched(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
+fn check_watch(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     for scope in [&["--clusters", "all"][..], &[]] {
         let args = [&["get", "pods", "-w"][..], scope].concat();
         let mut watch = fleet.crowsnest_stream(&args)?;
@@ -179,7 +180,7 @@ fn watched(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn without_a_member(fleet: &Fleet) -> Result<()> {
+fn check_unavailable_member(fleet: &Fleet) -> Result<()> {
     expect_output(fleet, &words("sim member1 stop"), 0, "")?;
     let output = wait_for_output(fleet, &words("get pods --clusters all"), |output| output.code == Some(5))?;
     ensure!(
@@ -194,7 +195,7 @@ fn without_a_member(fleet: &Fleet) -> Result<()> {
         1,
         "finds the clusters that have it; results from member1",
     )?;
-    // The cached state is shown, with its age.
+    // Without --clusters, the cached objects of the stopped member are shown with their age.
     let output = wait_for_output(fleet, &words("get pods"), |output| output.code == Some(5))?;
     ensure!(output.err.contains("warning: cluster member1 is shown as of "), "{output:?}");
     ensure!(rows(&output.out).contains(&("both", "member1")), "{output:?}");

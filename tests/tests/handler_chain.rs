@@ -103,7 +103,7 @@ fn requests_are_audited(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) 
     ensure!(notes["authorization.k8s.io/decision"] == "allow", "{notes:#}");
 
     // Refused requests and writes are logged as well.
-    there.says(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
+    there.expect_output(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
     events(audited, 1, |event| {
         event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
     })?;
@@ -125,7 +125,7 @@ fn users_authenticate_with_certificates(kubectl: &Kubectl, folder: &Path, audite
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
     let door = kubectl.with(&["--server", &own]);
-    door.says(&["get", "--raw", &format!("{CLUSTERS}/member2")], "", 0, "\"member2\"")?;
+    door.expect_output(&["get", "--raw", &format!("{CLUSTERS}/member2")], "", 0, "\"member2\"")?;
     let seen = events(audited, 1, |event| {
         event["requestURI"] == format!("{CLUSTERS}/member2") && event["user"]["username"] == "system:admin"
     })?;
@@ -133,14 +133,14 @@ fn users_authenticate_with_certificates(kubectl: &Kubectl, folder: &Path, audite
     // RBAC determines whom a user may impersonate, and her permissions.
     let alice = door.with(&["--as", "alice"]);
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
-    alice.says(&["get", "--raw", &pods], "", 0, "\"web\"")?;
+    alice.expect_output(&["get", "--raw", &pods], "", 0, "\"web\"")?;
     let refused = "clusters.cluster.karmada.io is forbidden: User \"alice\" cannot list resource \"clusters\"";
-    alice.says(&["get", "--raw", CLUSTERS], "", 1, refused)?;
+    alice.expect_output(&["get", "--raw", CLUSTERS], "", 1, refused)?;
     let acted = events(audited, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
     ensure!(acted[0]["user"]["username"] == "system:admin", "{acted:#?}");
     // A certificate of an unknown authority does not make the user anonymous.
     let stranger = kubectl.on(&kubeconfig(folder, "stranger", &own, stranger()?)?);
-    stranger.says(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
+    stranger.expect_output(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn certificates_are_reloaded() -> Result<()> {
     };
     let (old, new) = (user("old", &before)?, user("new", &after)?);
     let groups = ["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"];
-    old.says(&groups, "", 0, "clusters/proxy")?;
-    new.says(&groups, "", 1, "Unauthorized")?;
+    old.expect_output(&groups, "", 0, "clusters/proxy")?;
+    new.expect_output(&groups, "", 1, "Unauthorized")?;
     mount("v2", &after.0)?;
     new.until(&groups, |out| out.contains("clusters/proxy"))?;
-    old.says(&groups, "", 1, "Unauthorized")?;
+    old.expect_output(&groups, "", 1, "Unauthorized")?;
     // An invalid file is reported, and changes nothing.
     mount("v3", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")?;
     let metrics = ["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"];
@@ -190,15 +190,15 @@ fn certificates_are_reloaded() -> Result<()> {
         out.contains("crowsnest_reload_stale{files=\"client-ca-file\"} 1")
             && out.contains("crowsnest_reload_failures_total 1")
     })?;
-    new.says(&groups, "", 0, "clusters/proxy")?;
+    new.expect_output(&groups, "", 0, "clusters/proxy")?;
     // Clients that request that name get its certificate, through the control plane as well.
     let ca = dir.path().join("sni-ca.crt");
     fs::write(&ca, &named.0)?;
     let ca = ca.display().to_string();
     let named =
         ["--tls-server-name", "fleet.example.com", "--certificate-authority", &ca, "--insecure-skip-tls-verify=false"];
-    new.with(&named).says(&groups, "", 0, "clusters/proxy")?;
-    kubectl.with(&named).says(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
+    new.with(&named).expect_output(&groups, "", 0, "clusters/proxy")?;
+    kubectl.with(&named).expect_output(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

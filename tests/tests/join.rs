@@ -66,7 +66,8 @@ fn a_cluster_is_observed() -> Result<()> {
     let account = "system:serviceaccount:karmada-cluster:karmada-east";
     let may = |verb: &str, resource: &str, expected: bool| -> Result<()> {
         let (code, expected_output) = if expected { (0, "yes") } else { (1, "no") };
-        east.says(&["auth", "can-i", verb, resource, "-A", "--as", account], "", code, expected_output).map(drop)
+        east.expect_output(&["auth", "can-i", verb, resource, "-A", "--as", account], "", code, expected_output)
+            .map(drop)
     };
     may("list", "pods", true)?;
     may("watch", "deployments.apps", true)?;
@@ -106,11 +107,11 @@ fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> R
     let leaving = ["unjoin", "east", "--cluster-kubeconfig", file, "--cluster-context", "east"];
     let output = ours.crowsnest(&leaving)?;
     ensure!(output.out == "cluster(east) is unjoined successfully\n" && output.err.is_empty(), "{output:?}");
-    kubectl.says(&["get", "cluster", "east"], "", 1, "not found")?;
+    kubectl.expect_output(&["get", "cluster", "east"], "", 1, "not found")?;
     east.until(&["get", "deploy", "-o", "name"], |out| !out.contains("web"))?;
     for name in ["karmada-controller-manager:karmada-east", "crowsnest-joined-impersonator"] {
-        east.says(&["get", "clusterrole", name], "", 1, "not found")?;
-        east.says(&["get", "clusterrolebinding", name], "", 1, "not found")?;
+        east.expect_output(&["get", "clusterrole", name], "", 1, "not found")?;
+        east.expect_output(&["get", "clusterrolebinding", name], "", 1, "not found")?;
     }
     east.until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
     let output = ours.crowsnest(&leaving)?;

@@ -1,15 +1,15 @@
-//! The journal after a member fails and its workloads are rescheduled: the chain of causes is available
-//! by `crowsnest journal` and by queries, to authorized users, and after the API server has deleted its Events.
+//! The journal after a member fails and its workloads are rescheduled. `crowsnest journal` and queries return the
+//! chain of causes to authorized users, also after the API server has deleted the Events.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, pictures, until, walk};
+use crowsnest_tests::{Fleet, Kubectl, run_browser_script, screenshot_folder, until};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("journal/fleet.yaml");
 const BIG: &str = include_str!("journal/big.yaml");
-/// Actions, from the root cause on.
+/// Actions of the entries, from the root cause to the last effect.
 const CHAIN: [&str; 4] = ["ClusterFlipped", "ClusterTainted", "Evicted", "Rescheduled"];
-const WEB: [&str; 4] = ["journal", "deploy/web", "-n", "shop"];
+const JOURNAL_OF_WEB: [&str; 4] = ["journal", "deploy/web", "-n", "shop"];
 
 #[test]
 fn the_journal_explains_moves() -> Result<()> {
@@ -18,12 +18,12 @@ fn the_journal_explains_moves() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
     kubectl.ok(&["apply", "-f", "-"], FLEET)?;
-    is_healthy_in(&kubectl, "m1")?;
-    ensure!(read(&fleet, &WEB)?["entries"] == serde_json::json!([]), "the first placement is not a move");
+    wait_until_healthy_in(&kubectl, "m1")?;
+    ensure!(read(&fleet, &JOURNAL_OF_WEB)?["entries"] == serde_json::json!([]), "the first placement is not a move");
 
     let output = fleet.crowsnest(&["sim", "m1", "stop"])?;
     ensure!(output.code == Some(0), "{output:?}");
-    is_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
+    wait_until_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
     causes_form_a_chain(&fleet).with_context(|| fleet.log())?;
     queries_find_entries(&fleet).with_context(|| fleet.log())?;
     pages_show_the_journal(&fleet).with_context(|| fleet.log())?;
@@ -34,7 +34,7 @@ fn the_journal_explains_moves() -> Result<()> {
     Ok(())
 }
 
-fn is_healthy_in(kubectl: &Kubectl, cluster: &str) -> Result<()> {
+fn wait_until_healthy_in(kubectl: &Kubectl, cluster: &str) -> Result<()> {
     let health = format!("{{.status.aggregatedStatus[?(@.clusterName==\"{cluster}\")].health}}");
     let path = format!("jsonpath={{.spec.clusters[*].name}} [{{.spec.gracefulEvictionTasks}}] {health}");
     let binding = ["get", "rb", "web-deployment", "-n", "shop", "-o", &path];
@@ -69,7 +69,7 @@ fn chain(journal: &Value) -> Vec<&str> {
 fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
     let result = until("the whole chain to be recorded", || {
-        journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
+        journal = read(fleet, &[&JOURNAL_OF_WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
         Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
     });
     result.with_context(|| format!("{journal:#}"))?;
@@ -81,22 +81,22 @@ fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
         "Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)",
     ];
     for (message, expected) in messages.iter().zip(expected) {
-        ensure!(message.starts_with(expected), "{message:?} is not {expected:?}");
+        ensure!(message.starts_with(expected), "the message {message:?} does not start with {expected:?}");
     }
-    let moved = &find(&journal, "Rescheduled").context("it moved")?["effect"];
+    let moved = &find(&journal, "Rescheduled").context("no entry of the move")?["effect"];
     ensure!(moved["from"][0]["cluster"] == "m1" && moved["to"][0]["cluster"] == "m2", "{moved}");
 
-    // As a table: causes before effects.
-    let output = fleet.crowsnest(&WEB)?;
-    let places: Vec<Option<usize>> = CHAIN.iter().map(|action| output.out.find(action)).collect();
-    ensure!(output.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{output:?}");
-    let output = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
+    // The table lists causes before effects.
+    let output = fleet.crowsnest(&JOURNAL_OF_WEB)?;
+    let offsets: Vec<Option<usize>> = CHAIN.iter().map(|action| output.out.find(action)).collect();
+    ensure!(output.code == Some(0) && offsets.iter().all(Option::is_some) && offsets.is_sorted(), "{output:?}");
+    let output = fleet.crowsnest(&[&JOURNAL_OF_WEB[..], &["--at", "now-2h"]].concat())?;
     ensure!(
         output.code == Some(0) && output.out.is_empty() && output.err.contains("no entries found for deploy/web"),
         "{output:?}"
     );
     let output = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
-    ensure!(output.out.contains("Rescheduled"), "a binding is its template: {output:?}");
+    ensure!(output.out.contains("Rescheduled"), "a binding must have the journal of its template: {output:?}");
     let output = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
     ensure!(
         output.code == Some(1) && output.err.contains("invalid at=\"tea\": expected a time such as 10:05"),
@@ -118,7 +118,7 @@ fn queries_find_entries(fleet: &Fleet) -> Result<()> {
     for (query, found) in cases {
         let query = ["search", query, "-o", "name", "--allow-partial"];
         let mut output = String::new();
-        until(&format!("{query:?} to find {found}"), || {
+        until(&format!("{query:?} to {}", if found { "find an entry" } else { "find nothing" }), || {
             output = fleet.crowsnest(&query)?.out;
             Ok(output.is_empty() != found)
         })
@@ -127,9 +127,9 @@ fn queries_find_entries(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// In a real browser, with screenshots.
+/// Checks the journal in the UI with a real browser, and takes screenshots.
 fn pages_show_the_journal(fleet: &Fleet) -> Result<()> {
-    walk("journal", &[fleet.ui_url.as_ref(), pictures()?.as_ref()], &[]).map(drop)
+    run_browser_script("journal", &[fleet.ui_url.as_ref(), screenshot_folder()?.as_ref()], &[]).map(drop)
 }
 
 /// A refusal by a quota is recorded for the template and the quota, once for repeated attempts.
@@ -144,7 +144,7 @@ fn quota_refusals_contain_amounts(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
         Ok(find(&journal, "QuotaDenied").is_some())
     });
     result.with_context(|| format!("{journal:#}"))?;
-    let denied = find(&journal, "QuotaDenied").context("it is there")?;
+    let denied = find(&journal, "QuotaDenied").context("no entry of this action")?;
     let effect = &denied["effect"];
     // Used: 2 x 100m; requested: 5 x 500m.
     ensure!(effect["resource"] == "cpu" && effect["requested"] == 2.7 && effect["limit"] == 2, "{denied:#}");
@@ -162,10 +162,10 @@ fn entries_require_permissions(kubectl: &Kubectl) -> Result<()> {
         Ok(serde_json::from_str(&output)?)
     };
     let ann = read_as("ann")?;
-    let seen: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
-    ensure!(seen == [false, false, true, true], "{ann:#}");
+    let readable: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
+    ensure!(readable == [false, false, true, true], "{ann:#}");
     // A cause that she cannot read is still named in the message of the entry.
-    let evicted = find(&ann, "Evicted").context("it is there")?;
+    let evicted = find(&ann, "Evicted").context("no entry of this action")?;
     ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
     ensure!(entries(&read_as("bob")?).is_empty(), "a user without permission to read Events gets no entries");
     Ok(())
@@ -175,15 +175,15 @@ fn entries_outlive_their_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> 
     for namespace in ["shop", "default"] {
         kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }
-    until("the cache to have seen the deletion of the Events", || {
+    until("the cache to delete the Events", || {
         let output =
             fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
         Ok(output.out.is_empty())
     })?;
-    let times: [&[&str]; 2] = [&[], &["--at", "now", "--within", "15m"]];
-    for when in times {
-        let journal = read(fleet, &[&WEB[..], when].concat())?;
-        ensure!(chain(&journal) == CHAIN, "{when:?}: {journal:#}");
+    let ranges: [&[&str]; 2] = [&[], &["--at", "now", "--within", "15m"]];
+    for range in ranges {
+        let journal = read(fleet, &[&JOURNAL_OF_WEB[..], range].concat())?;
+        ensure!(chain(&journal) == CHAIN, "{range:?}: {journal:#}");
     }
     Ok(())
 }

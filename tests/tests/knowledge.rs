@@ -89,7 +89,7 @@ fn learns_nothing(reader: &Kubectl, version: &str) -> Result<()> {
     }
     ensure!(total(reader, RESTRICTED)? == 0 && total(reader, "cluster:member1")? == 0);
     for one in ["history", "graph", "diff", "blastradius"] {
-        reader.says(&["get", "--raw", &format!("{SEARCH}/{one}?{OBJECT}")], "", 1, "not found")?;
+        reader.expect_output(&["get", "--raw", &format!("{SEARCH}/{one}?{OBJECT}")], "", 1, "not found")?;
     }
     Ok(())
 }

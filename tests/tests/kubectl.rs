@@ -1,7 +1,7 @@
-//! A user's operations with kubectl on the control plane of `crowsnest up`, with each supported kubectl version.
+//! Operations of a user with kubectl on the control plane of `crowsnest up`, with each supported version of kubectl.
 
 use anyhow::{Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, with_each};
+use crowsnest_tests::{Fleet, Kubectl, with_each_kubectl};
 use serde_json::json;
 
 const WEB: &str = include_str!("kubectl/web.yaml");
@@ -11,26 +11,26 @@ const OVERRIDE: &str = include_str!("kubectl/override.yaml");
 fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
-    with_each(&fleet, |kubectl| {
+    with_each_kubectl(&fleet, |kubectl| {
         let namespace = format!("with-{}", kubectl.generation.replace('.', "-"));
         kubectl.ok(&["create", "namespace", &namespace], "")?;
         kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
-        let own = kubectl.with(&["--namespace", &namespace]);
-        let members = ["member1", "member2"].map(|member| own.on(&fleet.kubeconfig(member)));
-        propagates(&own, &members)?;
-        prints_karmadas_columns(kubectl)?;
-        discovers_search(kubectl)?;
-        explains_and_describes(&own)?;
-        changes(&own, &members)?;
-        applies(&own)?;
-        cleans_up(&own, &members, &namespace)
+        let namespaced = kubectl.with(&["--namespace", &namespace]);
+        let members = ["member1", "member2"].map(|member| namespaced.on(&fleet.kubeconfig(member)));
+        check_propagation(&namespaced, &members)?;
+        check_printed_columns(kubectl)?;
+        check_discovery_of_search(kubectl)?;
+        check_explain_and_describe(&namespaced)?;
+        check_overrides_and_scaling(&namespaced, &members)?;
+        check_apply(&namespaced)?;
+        check_deletion(&namespaced, &members, &namespace)
     })?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// Template and policy create pods, and their status is aggregated.
-fn propagates(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
+/// A template and a policy create pods in the members, whose status is aggregated.
+fn check_propagation(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     own.ok(&["apply", "-f", "-"], WEB)?;
     for member in members {
         member.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
@@ -46,7 +46,7 @@ fn header(table: &str) -> Vec<&str> {
     table.lines().next().unwrap_or_default().split_whitespace().collect()
 }
 
-fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
+fn check_printed_columns(kubectl: &Kubectl) -> Result<()> {
     let tables: [(&[&str], &[&str]); 8] = [
         (&["get", "clusters"], &["NAME", "VERSION", "MODE", "READY", "AGE"]),
         (
@@ -73,13 +73,13 @@ fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
         ("search.karmada.io", "resourceregistries.search.karmada.io"),
         ("work.karmada.io", "works.work.karmada.io"),
     ] {
-        kubectl.says(&["api-resources", "--api-group", group, "-o", "name"], "", 0, name)?;
+        kubectl.expect_output(&["api-resources", "--api-group", group, "-o", "name"], "", 0, name)?;
     }
     Ok(())
 }
 
-/// Clients and RBAC roles depend on the advertised verbs.
-fn discovers_search(kubectl: &Kubectl) -> Result<()> {
+/// Checks the verbs in the discovery document, on which clients and RBAC roles depend.
+fn check_discovery_of_search(kubectl: &Kubectl) -> Result<()> {
     let resource_list = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
     let resource_list: serde_json::Value = serde_json::from_str(&resource_list)?;
     let resources = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -91,13 +91,14 @@ fn discovers_search(kubectl: &Kubectl) -> Result<()> {
         let found = resources.iter().find(|resource| resource["name"] == name);
         ensure!(found.is_some_and(|resource| resource["verbs"] == verbs), "{name}: {resource_list}");
     }
-    let nothing = ["get", "--raw", "/apis/search.karmada.io/v1alpha1/search/opensearch/api/v1/pods"];
-    ensure!(kubectl.ok(&nothing, "")?.trim().is_empty());
+    // The response is empty, as in Karmada.
+    let search = ["get", "--raw", "/apis/search.karmada.io/v1alpha1/search/opensearch/api/v1/pods"];
+    ensure!(kubectl.ok(&search, "")?.trim().is_empty());
     Ok(())
 }
 
-fn explains_and_describes(own: &Kubectl) -> Result<()> {
-    let sayings: [(&[&str], &[&str]); 8] = [
+fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
+    let expected_texts: [(&[&str], &[&str]); 8] = [
         (&["explain", "deployment.spec.replicas"], &["Number of desired pods"]),
         (&["explain", "propagationpolicy.spec.placement.clusterAffinity"], &["clusterNames", "[]string"]),
         (&["explain", "clusters.spec"], &["apiEndpoint", "syncMode"]),
@@ -107,7 +108,7 @@ fn explains_and_describes(own: &Kubectl) -> Result<()> {
         (&["describe", "cluster", "member1"], &["Endpoint:", "cluster is healthy", "Kubernetes Version:"]),
         (&["describe", "pp", "web"], &["Cluster Names:", "Resource Selectors:"]),
     ];
-    for (args, texts) in sayings {
+    for (args, texts) in expected_texts {
         let output = own.ok(args, "")?;
         for text in texts {
             ensure!(output.contains(text), "{args:?}: no {text}: {output}");
@@ -117,7 +118,7 @@ fn explains_and_describes(own: &Kubectl) -> Result<()> {
 }
 
 /// An override changes its member only; a scale changes all.
-fn changes(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
+fn check_overrides_and_scaling(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
     own.ok(&["apply", "-f", "-"], OVERRIDE)?;
     members[1].until(&image, |out| out == "nginx:1.27")?;
@@ -135,8 +136,8 @@ const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settin
 const REGISTRY: &str = "apiVersion: search.karmada.io/v1alpha1\nkind: ResourceRegistry\nmetadata: {name: none}\n\
     spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Secret}]}\n";
 
-/// diff, dry runs, server-side apply and its conflicts, refusals.
-fn applies(own: &Kubectl) -> Result<()> {
+/// Checks diff, dry runs, rejected manifests, and server-side apply with its conflicts.
+fn check_apply(own: &Kubectl) -> Result<()> {
     let apply = |more: &[&'static str]| [&["apply", "-f", "-"], more].concat();
     let wrong = WEB.replacen("replicas: 2", "replicaz: 2", 1);
     let red = SETTINGS.replace("blue", "red");
@@ -157,15 +158,15 @@ fn applies(own: &Kubectl) -> Result<()> {
         (vec!["patch", "configmap", "settings", "-p", "{\"data\":{\"colour\":null}}"], "", 0, "patched"),
     ];
     for (args, input, code, text) in &steps {
-        own.says(args, input, *code, text)?;
+        own.expect_output(args, input, *code, text)?;
     }
     let replicas = own.ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
-    ensure!(replicas == "3", "a dry run changed it: {replicas}");
+    ensure!(replicas == "3", "a dry run changed the replicas to {replicas}");
     Ok(())
 }
 
 /// Propagated objects are deleted with the template.
-fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
+fn check_deletion(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
     own.ok(&["delete", "-f", "-"], WEB)?;
     for member in members {
         member.until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
@@ -182,7 +183,7 @@ fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> 
     Ok(())
 }
 
-/// Walks must not depend on the namespace of the test's environment.
+/// Manifests have no namespace, because each kubectl version applies them in a namespace of its own.
 #[test]
 fn fixtures_name_no_namespace() {
     assert!(!WEB.contains("namespace:") && !OVERRIDE.contains("namespace:"));

@@ -6,7 +6,7 @@
 //! of an installation, and removes all members. The rights that each account used are read from the audit logs of all
 //! API servers and written to `target/tmp/least-rights`.
 
-mod granted;
+mod grants;
 mod pods;
 mod used;
 mod verdict;
@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::pictures;
+use crowsnest_tests::screenshot_folder;
 use serde::Deserialize;
 
-use granted::{Identity, Rbac};
+use grants::{Identity, Rbac};
 use pods::Charts;
 use used::{Record, Records};
 use verdict::{Account, check_account};
@@ -96,7 +96,7 @@ fn find<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Rec
 
 /// Writes the rights that an account used to a file in the build folder, for review.
 fn report(account: &Account, record: &Record) -> Result<()> {
-    let folder = pictures()?.with_file_name("least-rights");
+    let folder = screenshot_folder()?.with_file_name("least-rights");
     fs::create_dir_all(&folder)?;
     let used: BTreeSet<String> = record.uses.iter().map(ToString::to_string).collect();
     let lines: Vec<String> = used.into_iter().collect();

@@ -95,7 +95,12 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     annotate(&fleet, &kubectl, "member2", 2)?;
     wait_for("member1", 2)?;
     wait_for("member2", 2)?;
-    kubectl.on(&fleet.kubeconfig("member3")).says(&["get", "nodes", "--request-timeout=1s"], "", 1, "exceeded")?;
+    kubectl.on(&fleet.kubeconfig("member3")).expect_output(
+        &["get", "nodes", "--request-timeout=1s"],
+        "",
+        1,
+        "exceeded",
+    )?;
     // No list waits for it.
     let newcomer = runtime.block_on(client(&fleet))?;
     let lists = async {

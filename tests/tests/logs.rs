@@ -133,7 +133,7 @@ fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let output = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member1", "--tail", "1"])?;
     ensure!(output.code == Some(0) && output.out.starts_with("member1 default/web nginx | "), "{output:?}");
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/namespaces/default/pods/late/proxy/";
-    kubectl.says(&["get", "--raw", path], "", 0, "Hello from pod default/late")?;
+    kubectl.expect_output(&["get", "--raw", path], "", 0, "Hello from pod default/late")?;
     kubectl.ok(&["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=enabled"], "")?;
     until("exec to be allowed again", || Ok(exec("member1")?.code == Some(0)))
 }

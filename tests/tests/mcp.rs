@@ -1,5 +1,5 @@
-//! `crowsnest mcp` and `/mcp` with a fleet of two members: both protocol revisions, rights of the caller, origins, limits, the
-//! set-up in the documentation; and an evaluation with recorded questions.
+//! `crowsnest mcp` and `/mcp` with a fleet of two members: both protocol revisions, permissions of the caller, origins, limits, and the
+//! client configurations in the documentation; and an evaluation with recorded questions.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,7 +13,7 @@ mod evaluation;
 
 const SHOP: &str = include_str!("mcp/shop.yaml");
 const PROPAGATED: &str = include_str!("mcp/propagated.yaml");
-const PAGE: &str = include_str!("../../docs/MCP.md");
+const DOCUMENTATION: &str = include_str!("../../docs/MCP.md");
 const RESOURCE: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
 
 /// A running `crowsnest mcp`.
@@ -25,7 +25,7 @@ struct Session {
 }
 
 impl Session {
-    /// Starts it with these arguments, as a set-up names them.
+    /// Starts `crowsnest` with the arguments of a client configuration.
     fn start(fleet: &Fleet, args: &[&str]) -> Result<Self> {
         let mut child = Command::new(binary()?)
             .args(args)
@@ -45,18 +45,18 @@ impl Session {
         self.input.flush()?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        let response: Value = serde_json::from_str(&line).with_context(|| format!("{method} answers {line:?}"))?;
+        let response: Value = serde_json::from_str(&line).with_context(|| format!("{method} returned {line:?}"))?;
         ensure!(response["id"] == self.id, "{response}");
         Ok(response)
     }
 
-    /// Text of a tool's answer, and whether it is an error.
+    /// Calls a tool; returns the text of its result, and true if it is an error.
     fn call(&mut self, tool: &str, arguments: &Value) -> Result<(String, bool)> {
         text(&self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?)
     }
 
-    /// Ends the input; the process must exit with success.
-    fn end(mut self) -> Result<()> {
+    /// Closes standard input and waits; the process must exit with code 0.
+    fn close(mut self) -> Result<()> {
         drop(self.input);
         ensure!(self.child.wait()?.success());
         Ok(())
@@ -80,25 +80,25 @@ fn assistants_read_the_fleet() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], SHOP)?;
     kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
-    let walk = || -> Result<()> {
-        tools(&fleet)?;
-        set_up(&fleet)?;
-        rights(&fleet, &kubectl)?;
-        listener(&fleet)?;
+    let checks = || -> Result<()> {
+        check_tools(&fleet)?;
+        check_documented_configurations(&fleet)?;
+        check_permissions(&fleet, &kubectl)?;
+        check_http(&fleet)?;
         Ok(())
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// Each tool, over standard input and output, in the revision with a handshake.
-fn tools(fleet: &Fleet) -> Result<()> {
+/// Calls each tool over standard input and output, with the protocol revision that requires `initialize`.
+fn check_tools(fleet: &Fleet) -> Result<()> {
     let mut session = Session::start(fleet, &["mcp"])?;
     let params =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
-    let begun = session.request("initialize", &params)?;
-    ensure!(begun["result"]["protocolVersion"] == "2025-11-25", "{begun}");
+    let initialized = session.request("initialize", &params)?;
+    ensure!(initialized["result"]["protocolVersion"] == "2025-11-25", "{initialized}");
     until("the pods to be found", || {
         let (text, _) = session.call("search", &json!({"query": "kind:pod ns:shop status:Running"}))?;
         Ok(text.contains("\ntotal\t2\n"))
@@ -142,18 +142,19 @@ fn tools(fleet: &Fleet) -> Result<()> {
         for expected in expected {
             ensure!(text.contains(expected), "{tool} {arguments}: {expected:?} is not in {text}");
         }
-        ensure!(!text.contains("c3dvcmRmaXNo") && !text.contains("swordfish"), "{tool} shows a secret: {text}");
+        ensure!(!text.contains("c3dvcmRmaXNo") && !text.contains("swordfish"), "{tool} returns a Secret value: {text}");
     }
-    session.end()
+    session.close()
 }
 
-/// The set-ups of the documentation start a server that answers, in both revisions.
-fn set_up(fleet: &Fleet) -> Result<()> {
+/// The client configurations in the documentation start a server that supports both protocol revisions.
+fn check_documented_configurations(fleet: &Fleet) -> Result<()> {
     let mut started = 0;
-    for block in PAGE.split("```json\n").skip(1) {
+    for block in DOCUMENTATION.split("```json\n").skip(1) {
         let block = block.split("```").next().unwrap_or_default();
-        let set_up: Value = serde_json::from_str(block).with_context(|| block.to_owned())?;
-        let server = set_up.get("mcpServers").or(set_up.get("servers")).context("no servers")?["crowsnest"].clone();
+        let configuration: Value = serde_json::from_str(block).with_context(|| block.to_owned())?;
+        let servers = configuration.get("mcpServers").or(configuration.get("servers")).context("no servers")?;
+        let server = servers["crowsnest"].clone();
         let Some(args) = server["args"].as_array() else { continue };
         ensure!(server["command"] == "crowsnest", "{server}");
         let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
@@ -161,17 +162,17 @@ fn set_up(fleet: &Fleet) -> Result<()> {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
         let discovered = session.request("server/discover", &json!({"_meta": meta}))?;
         ensure!(discovered["result"]["supportedVersions"][0] == "2026-07-28", "{discovered}");
-        let begun = session.request("initialize", &json!({"protocolVersion": "2025-06-18"}))?;
-        ensure!(begun["result"]["protocolVersion"] == "2025-06-18", "{begun}");
-        session.end()?;
+        let initialized = session.request("initialize", &json!({"protocolVersion": "2025-06-18"}))?;
+        ensure!(initialized["result"]["protocolVersion"] == "2025-06-18", "{initialized}");
+        session.close()?;
         started += 1;
     }
-    ensure!(started == 3, "{started}");
+    ensure!(started == 3, "{started} documented configurations start a server");
     Ok(())
 }
 
-/// Two users who alternate never see each other's objects.
-fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// Two users with alternating requests never receive each other's objects.
+fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let call = |user: &str, tool: &str, arguments: &Value| {
         let body = message(1, "tools/call", &json!({"name": tool, "arguments": arguments})).to_string();
         let as_user = kubectl.with(&["--as", user, "--as-group", "system:authenticated"]);
@@ -195,11 +196,11 @@ fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let mut session = Session::start(fleet, &["mcp", "--as", "ann", "--as-group", "system:authenticated"])?;
     let (ann, _) = session.call("search", &everything)?;
     ensure!(ann.contains("\tSecret\tshop\tdb") && !ann.contains("ConfigMap"), "{ann}");
-    session.end()
+    session.close()
 }
 
-/// The UI's address: tokens, origins, methods, sizes and rates.
-fn listener(fleet: &Fleet) -> Result<()> {
+/// `/mcp` on the UI's address: tokens, origins, methods, limits of size and rate.
+fn check_http(fleet: &Fleet) -> Result<()> {
     crate::use_ring();
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
     let (url, bearer) = (format!("{ui}/mcp"), format!("Bearer {token}"));
@@ -222,7 +223,7 @@ fn listener(fleet: &Fleet) -> Result<()> {
         ];
         for (headers, body, expected) in cases {
             let status = post(headers, body).await?.status();
-            ensure!(status == expected, "{headers:?} answers {status}, not {expected}");
+            ensure!(status == expected, "{headers:?}: status {status}, expected {expected}");
         }
         for method in [reqwest::Method::GET, reqwest::Method::DELETE] {
             let answer = client.request(method, &url).header("authorization", &bearer).send().await?;
@@ -238,7 +239,7 @@ fn listener(fleet: &Fleet) -> Result<()> {
                 limited += 1;
             }
         }
-        ensure!((1..=40).contains(&limited), "{limited} of 60 are refused");
+        ensure!((1..=40).contains(&limited), "{limited} of 60 requests were rejected by the rate limit");
         Ok(())
     })
 }

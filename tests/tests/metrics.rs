@@ -77,7 +77,7 @@ fn usage(kubectl: &Kubectl) -> Result<()> {
     let selected = raw(kubectl, &format!("{USAGE}/pods?fieldSelector=metadata.name%3Donly-member2"))?;
     ensure!(names(&selected) == ["only-member2"], "{selected}");
     let path = format!("{USAGE}/pods?fieldSelector=spec.nodeName%3Dx");
-    kubectl.says(&["get", "--raw", &path], "", 1, "\"spec.nodeName\" is not a known field selector")?;
+    kubectl.expect_output(&["get", "--raw", &path], "", 1, "\"spec.nodeName\" is not a known field selector")?;
 
     let table = kubectl.ok(&["get", "pods.v1beta1.metrics.k8s.io", "-o", "wide"], "")?;
     let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
@@ -97,9 +97,9 @@ fn one_of_them(kubectl: &Kubectl) -> Result<()> {
         ("waits-in-member1", "podmetrics.metrics.k8s.io \"default/waits-in-member1\" not found"),
     ];
     for (name, text) in refusals {
-        kubectl.says(&["get", "--raw", &format!("{pods}/{name}")], "", 1, text)?;
+        kubectl.expect_output(&["get", "--raw", &format!("{pods}/{name}")], "", 1, text)?;
     }
-    kubectl.says(&["get", "--raw", &format!("{USAGE}/nodes/nosuch")], "", 1, "nodes \"nosuch\" not found")?;
+    kubectl.expect_output(&["get", "--raw", &format!("{USAGE}/nodes/nosuch")], "", 1, "nodes \"nosuch\" not found")?;
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn values(kubectl: &Kubectl) -> Result<()> {
         ("v1beta2/namespaces/default/pods/*/qps?labelSelector=a%20b", "unable to parse requirement"),
     ];
     for (path, text) in refusals {
-        kubectl.says(&["get", "--raw", &format!("{CUSTOM}/{path}")], "", 1, text)?;
+        kubectl.expect_output(&["get", "--raw", &format!("{CUSTOM}/{path}")], "", 1, text)?;
     }
     Ok(())
 }
@@ -169,26 +169,26 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     let services = kubectl.ok(&services, "")?;
     ensure!(services.matches("karmada-system/crowsnest   True").count() == 3, "{services}");
     // Names without a group still refer to the core group.
-    kubectl.says(&["get", "pods"], "", 0, "No resources found")?;
-    kubectl.says(&["explain", "podmetrics"], "", 0, "PodMetrics")?;
+    kubectl.expect_output(&["get", "pods"], "", 0, "No resources found")?;
+    kubectl.expect_output(&["explain", "podmetrics"], "", 0, "PodMetrics")?;
     Ok(())
 }
 
 fn rights(kubectl: &Kubectl) -> Result<()> {
     let nobody = kubectl.with(&["--as", "nobody"]);
     let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods")];
-    nobody.says(
+    nobody.expect_output(
         &pods,
         "",
         1,
         "cannot list resource \"pods\" in API group \"metrics.k8s.io\" in the namespace \"default\"",
     )?;
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
-    nobody.says(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
+    nobody.expect_output(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
     kubectl.ok(&["create", "role", "metrics", "--verb=get,list", "--resource=pods.metrics.k8s.io"], "")?;
     kubectl.ok(&["create", "rolebinding", "metrics", "--role=metrics", "--user=nobody"], "")?;
     nobody.until(&pods, |out| out.contains("only-member1"))?;
-    nobody.says(&values, "", 1, "forbidden")?;
+    nobody.expect_output(&values, "", 1, "forbidden")?;
     Ok(())
 }
 
@@ -202,18 +202,18 @@ fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb")];
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
     sim(&["delay", "60000"])?;
-    let output = kubectl.says(&pods, "", 0, "cluster member2")?;
+    let output = kubectl.expect_output(&pods, "", 0, "cluster member2")?;
     ensure!(output.err.contains("no answer within 10 s") || output.err.contains("is not ready"), "{output:?}");
     sim(&["stop"])?;
     for what in [&pods, &values] {
-        let output = kubectl.says(what, "", 0, "only-member1")?;
+        let output = kubectl.expect_output(what, "", 0, "only-member1")?;
         ensure!(output.err.contains("Warning: ") && output.err.contains("cluster member2"), "{output:?}");
         ensure!(!output.out.contains("only-member2"), "{output:?}");
     }
     let gone = format!("{USAGE}/namespaces/default/pods/only-member2");
-    kubectl.says(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;
+    kubectl.expect_output(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;
     // The object is in two members, one of which responds.
-    kubectl.says(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
+    kubectl.expect_output(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
     sim(&["delay", "0"])?;
     sim(&["start"])?;
     kubectl.until(&pods, |out| out.contains("only-member2")).map(drop)
@@ -234,7 +234,7 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let services = kubectl.ok(&registered, "")?;
     ensure!(!services.contains("metrics.k8s.io"), "{services}");
-    kubectl.says(
+    kubectl.expect_output(
         &["get", "--raw", &format!("{USAGE}/nodes")],
         "",
         1,
@@ -253,8 +253,8 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     let fleet = start(&data, &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let service = ["get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"];
-    kubectl.says(&service, "", 0, "karmada-metrics-adapter")?;
-    kubectl.says(&registered, "", 0, "v1beta2.custom.metrics.k8s.io")?;
+    kubectl.expect_output(&service, "", 0, "karmada-metrics-adapter")?;
+    kubectl.expect_output(&registered, "", 0, "v1beta2.custom.metrics.k8s.io")?;
     let log = std::fs::read_to_string(data.with_extension("log"))?;
     ensure!(log.contains("the group is served by another server and is not registered"), "{log}");
     until("the members' clusters to be there", || Ok(kubectl.ok(&["get", "clusters"], "")?.contains("member2")))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, until, walk};
+use crowsnest_tests::{Fleet, run_browser_script, until};
 use http::Method;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -17,7 +17,7 @@ mod browser;
 mod provider;
 
 use browser::Browser;
-use provider::{CLIENT, Provider, SECRET, Twist};
+use provider::{CLIENT, Fault, Provider, SECRET};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     crate::use_ring();
@@ -118,7 +118,7 @@ fn users_sign_in_at_their_provider() -> Result<()> {
     });
     played.with_context(|| stage.fleet.log())?;
     let log = fs::read_to_string(stage.fleet.data_dir.with_extension("log"))?;
-    ensure!(!stage.provider.given().iter().any(|token| log.contains(token)), "a token is in the log");
+    ensure!(!stage.provider.issued_tokens().iter().any(|token| log.contains(token)), "a token is in the log");
     ensure!(stage.fleet.stop()?.success());
     Ok(())
 }
@@ -145,7 +145,10 @@ async fn acts_as_the_signed_in_user(stage: &Stage) -> Result<()> {
     );
     // Tokens are not accessible to scripts, histories or other sites.
     let seen = [browser.been.clone(), browser.set.clone()].concat();
-    ensure!(!seen.iter().any(|text| stage.provider.given().iter().any(|token| text.contains(token))), "{seen:?}");
+    ensure!(
+        !seen.iter().any(|text| stage.provider.issued_tokens().iter().any(|token| text.contains(token))),
+        "{seen:?}"
+    );
     ensure!(browser.set.iter().all(|cookie| cookie.contains("; HttpOnly; SameSite=")), "{:?}", browser.set);
     // Redirects to other addresses are refused.
     let page = stage.browser()?.open("/ui/oidc/login?return=%2F%2Fevil.example.com").await?;
@@ -160,7 +163,7 @@ async fn keys_change(stage: &Stage) -> Result<()> {
     stage.alice().await?;
     ensure!(stage.provider.key_requests() == requests_before + 1);
     for _ in 0..20 {
-        let refused = who(stage, &stage.provider.id_token(Twist::UnknownKey)).await;
+        let refused = who(stage, &stage.provider.id_token(Fault::UnknownKey)).await;
         ensure!(refused.is_err(), "{refused:?}");
     }
     let requests_since = stage.provider.key_requests() - requests_before;
@@ -180,63 +183,63 @@ async fn who(stage: &Stage, token: &str) -> Result<Value> {
 /// Tokens of a login plugin are accepted; a TokenReview returns the same user.
 async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
     let alice = json!({"username": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]});
-    let got = who(stage, &stage.provider.id_token(Twist::Nothing)).await?;
+    let got = who(stage, &stage.provider.id_token(Fault::None)).await?;
     ensure!(got == alice, "{got}");
     let reviews: Api<TokenReview> = Api::all(admin(&stage.fleet).await?);
-    let review = async |twist: Twist| -> Result<Value> {
-        let request = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(twist)}}))?;
+    let review = async |fault: Fault| -> Result<Value> {
+        let request = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(fault)}}))?;
         let answered = reviews.create(&PostParams::default(), &request).await?;
         Ok(serde_json::to_value(answered.status)?)
     };
-    let good = review(Twist::Nothing).await?;
+    let good = review(Fault::None).await?;
     ensure!(good["authenticated"] == true && good["user"] == alice, "{good}");
     let cases = [
-        (Twist::Expired, "oidc: verify token: token is expired (Token Expiry: "),
-        (Twist::NotYet, "oidc: verify token: current time "),
-        (Twist::Audience, "oidc: verify token: expected audience \"crowsnest\" got [\"another\"]"),
-        (Twist::UnknownKey, "oidc: verify token: failed to verify signature: the issuer publishes no key \"key-0\""),
-        (Twist::Signature, "oidc: verify token: failed to verify signature: failed to verify id token signature"),
+        (Fault::Expired, "oidc: verify token: token is expired (Token Expiry: "),
+        (Fault::NotYet, "oidc: verify token: current time "),
+        (Fault::Audience, "oidc: verify token: expected audience \"crowsnest\" got [\"another\"]"),
+        (Fault::UnknownKey, "oidc: verify token: failed to verify signature: the issuer publishes no key \"key-0\""),
+        (Fault::Signature, "oidc: verify token: failed to verify signature: failed to verify id token signature"),
         (
-            Twist::Unsigned,
+            Fault::Unsigned,
             "oidc: verify token: id token signed with unsupported algorithm, expected [\"ES256\"] got \"none\"",
         ),
-        (Twist::Groups, "oidc: parse groups claim \"groups\""),
-        (Twist::IssuerClaim, "invalid bearer token"),
+        (Fault::Groups, "oidc: parse groups claim \"groups\""),
+        (Fault::IssuerClaim, "invalid bearer token"),
     ];
-    for (twist, expected) in cases {
-        let refused = review(twist).await?;
+    for (fault, expected) in cases {
+        let refused = review(fault).await?;
         let why = refused["error"].as_str().unwrap_or_default();
-        ensure!(refused["authenticated"] != true && why.contains(expected), "{twist:?}: {refused}");
+        ensure!(refused["authenticated"] != true && why.contains(expected), "{fault:?}: {refused}");
     }
     Ok(())
 }
 
 async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
     let cases = [
-        (Twist::Denied, 403, "The identity provider refused: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
-        (Twist::State, 400, "its state differs"),
-        (Twist::Issuer, 400, "This response is from https://another.example.com"),
-        (Twist::Challenge, 502, "the issuer returned an error: invalid_grant: asked wrongly"),
-        (Twist::NoIdToken, 502, "returned no id_token"),
-        (Twist::Nonce, 401, "its nonce differs"),
-        (Twist::Audience, 401, "expected audience"),
-        (Twist::IssuerClaim, 401, "id token issued by a different provider"),
-        (Twist::Expired, 401, "token is expired"),
-        (Twist::UnknownKey, 401, "the issuer publishes no key &quot;key-0&quot;"),
-        (Twist::Signature, 401, "failed to verify id token signature"),
-        (Twist::Unsigned, 401, "unsupported algorithm"),
-        (Twist::Groups, 401, "parse groups claim"),
+        (Fault::Denied, 403, "The identity provider refused: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
+        (Fault::State, 400, "its state differs"),
+        (Fault::Issuer, 400, "This response is from https://another.example.com"),
+        (Fault::Challenge, 502, "the issuer returned an error: invalid_grant: invalid request"),
+        (Fault::NoIdToken, 502, "returned no id_token"),
+        (Fault::Nonce, 401, "its nonce differs"),
+        (Fault::Audience, 401, "expected audience"),
+        (Fault::IssuerClaim, 401, "id token issued by a different provider"),
+        (Fault::Expired, 401, "token is expired"),
+        (Fault::UnknownKey, 401, "the issuer publishes no key &quot;key-0&quot;"),
+        (Fault::Signature, 401, "failed to verify id token signature"),
+        (Fault::Unsigned, 401, "unsupported algorithm"),
+        (Fault::Groups, 401, "parse groups claim"),
     ];
-    for (twist, status, expected) in cases {
+    for (fault, status, expected) in cases {
         let mut browser = stage.browser()?;
-        stage.provider.twist(twist);
+        stage.provider.set_fault(fault);
         let page = browser.open("/ui/oidc/login?return=%2Fsearch%3Fq%3Da").await?;
-        stage.provider.twist(Twist::Nothing);
-        ensure!(page.status == status && page.text.contains(expected), "{twist:?}: {page:?}");
+        stage.provider.set_fault(Fault::None);
+        ensure!(page.status == status && page.text.contains(expected), "{fault:?}: {page:?}");
         ensure!(page.text.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da\""), "{page:?}");
-        ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401, "{twist:?}");
+        ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401, "{fault:?}");
         // The same browser can retry.
-        ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{twist:?}");
+        ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{fault:?}");
     }
     // A callback that this browser did not request, and one that has been used.
     let mut alice = stage.alice().await?;
@@ -250,7 +253,7 @@ async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
 
 async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
     // Tokens with a short lifetime are renewed for each request.
-    stage.provider.lifetime(5);
+    stage.provider.set_lifetime(5);
     let mut browser = stage.alice().await?;
     let before = stage.provider.renewals();
     let requests = (0..8).map(|_| {
@@ -263,35 +266,35 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
     }
     ensure!(stage.provider.renewals() > before);
     // Valid ones are kept.
-    stage.provider.lifetime(3600);
+    stage.provider.set_lifetime(3600);
     ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
     let renewed = stage.provider.renewals();
     ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
     ensure!(stage.provider.renewals() == renewed);
     // The provider ends a session, or returns a token of another user.
-    stage.provider.lifetime(5);
-    for (twist, expected) in [
-        (Twist::Nothing, "your session is no longer renewed: the issuer returned an error: invalid_grant"),
-        (Twist::Subject, "the issuer renewed it with another user"),
-        (Twist::NoIdToken, "the issuer renewed it without an id_token"),
-        (Twist::Expired, "token is expired"),
+    stage.provider.set_lifetime(5);
+    for (fault, expected) in [
+        (Fault::None, "your session is no longer renewed: the issuer returned an error: invalid_grant"),
+        (Fault::Subject, "the issuer renewed it with another user"),
+        (Fault::NoIdToken, "the issuer renewed it without an id_token"),
+        (Fault::Expired, "token is expired"),
     ] {
         let mut browser = stage.alice().await?;
-        match twist {
-            Twist::Nothing => stage.provider.forget(),
-            twist => stage.provider.twist(twist),
+        match fault {
+            Fault::None => stage.provider.invalidate_refresh_tokens(),
+            fault => stage.provider.set_fault(fault),
         }
         let (status, ended) = browser.ask(Method::GET, "/ui/session").await?;
-        stage.provider.twist(Twist::Nothing);
+        stage.provider.set_fault(Fault::None);
         let message = ended["message"].as_str().unwrap_or_default();
         ensure!(
             status == 401 && message.contains(expected) && message.ends_with("; sign in again"),
-            "{twist:?}: {ended}"
+            "{fault:?}: {ended}"
         );
         let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
         ensure!(over["message"] == "your session has ended; sign in again", "{over}");
     }
-    stage.provider.lifetime(3600);
+    stage.provider.set_lifetime(3600);
     Ok(())
 }
 
@@ -303,7 +306,7 @@ async fn signs_out(stage: &Stage) -> Result<()> {
     ensure!(status == 200 && ended["endSession"] == there.as_str(), "{ended}");
     ensure!(browser.ask(Method::GET, "/ui/session").await?.1["message"] == "Unauthorized");
     ensure!(stolen.ask(Method::GET, "/ui/session").await?.0 == 401);
-    let last = stage.provider.given().iter().rev().find(|token| !token.contains('.')).cloned();
+    let last = stage.provider.issued_tokens().iter().rev().find(|token| !token.contains('.')).cloned();
     ensure!(stage.provider.revoked().last() == last.as_ref(), "{:?}", stage.provider.revoked());
     ensure!(browser.open(&there).await?.text == "You are signed out.");
     // Pages of other sites cannot send requests in her name, nor requests without the header that forms cannot set.
@@ -320,10 +323,10 @@ fn pages_redirect_to_the_provider_and_back() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let stage = Stage::start(dir.path())?;
     // Tokens with a short lifetime are renewed for each request, without interaction.
-    stage.provider.lifetime(9);
+    stage.provider.set_lifetime(9);
     let before = stage.provider.renewals();
-    let walked = walk("oidc", &[stage.ui.as_ref(), stage.provider.issuer().as_ref()], &[]);
-    if walked.with_context(|| stage.fleet.log())?.is_none() {
+    let output = run_browser_script("oidc", &[stage.ui.as_ref(), stage.provider.issuer().as_ref()], &[]);
+    if output.with_context(|| stage.fleet.log())?.is_none() {
         return Ok(());
     }
     ensure!(stage.provider.renewals() > before, "the pages' session was never renewed");

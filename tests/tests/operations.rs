@@ -2,7 +2,7 @@
 //! through the fleet-wide proxy, with every kubectl. Names in several clusters are addressed by cluster.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until, with_each};
+use crowsnest_tests::{Fleet, Kubectl, until, with_each_kubectl};
 
 const REGISTRY: &str = include_str!("operations/fleet.yaml");
 const NODE: &str = include_str!("operations/node.yaml");
@@ -24,7 +24,7 @@ fn operators_work_with_every_kubectl() -> Result<()> {
     if let Some(kubectl) = fleet.any_kubectl()? {
         kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     }
-    with_each(&fleet, |kubectl| {
+    with_each_kubectl(&fleet, |kubectl| {
         let suffix = kubectl.generation.replace('.', "-");
         let walk = Walk { fleet: &fleet, kubectl, server: &server, suffix };
         walk.prepare()?;
@@ -78,11 +78,11 @@ impl Walk<'_> {
         everywhere.until(&["top", "pod", &two, "--containers"], |out| out.contains("nginx"))?;
         let nodes = everywhere.until(&["top", "nodes"], |out| rows(out, &self.named("own")) == 1)?;
         ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
-        everywhere.says(&["top", "pod", "nosuch"], "", 1, "\"nosuch\" not found")?;
+        everywhere.expect_output(&["top", "pod", "nosuch"], "", 1, "\"nosuch\" not found")?;
         // The control plane serves usage there, with Karmada's error messages.
         let message = format!("nodes \"{shared}\": the node({shared}) found in more than one clusters");
         let path = format!("{EVERYWHERE}/apis/metrics.k8s.io/v1beta1/nodes/{shared}");
-        self.kubectl.says(&["get", "--raw", &path], "", 1, &message)?;
+        self.kubectl.expect_output(&["get", "--raw", &path], "", 1, &message)?;
         // Exactly one of them.
         let usage = self.kubectl.ok(&["get", "--raw", &format!("{path}?cluster=member2")], "")?;
         ensure!(usage.contains("NodeMetrics") && usage.contains(&shared), "{usage}");
@@ -99,7 +99,7 @@ impl Walk<'_> {
             ensure!(output.contains(&self.named("three")) && output.contains("Allocated resources:"), "{output}");
         }
         let text = "ambiguous objects in clusters [member1, member2]";
-        self.everywhere().says(&["describe", "node", &self.named("shared")], "", 1, text)?;
+        self.everywhere().expect_output(&["describe", "node", &self.named("shared")], "", 1, text)?;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Walk<'_> {
         let (one, two, three) = (self.named("one"), self.named("two"), self.named("three"));
         let everywhere = self.everywhere();
         let drain = |kubectl: &Kubectl, node: &str, code: i32, text: &str| {
-            kubectl.says(&["drain", node, "--force", "--ignore-daemonsets", "--timeout=90s"], "", code, text)
+            kubectl.expect_output(&["drain", node, "--force", "--ignore-daemonsets", "--timeout=90s"], "", code, text)
         };
         // Neither of two nodes is changed.
         drain(&everywhere, &shared, 1, "ambiguous objects in clusters [member1, member2]")?;
@@ -121,8 +121,8 @@ impl Walk<'_> {
 
         drain(&self.through("member1"), &shared, 0, &format!("pod/{one} evicted"))?;
         ensure!(self.is_cordoned("member1", &shared)? && !self.is_cordoned("member2", &shared)?);
-        self.through("member1").says(&["get", "pod", &one], "", 1, "not found")?;
-        self.through("member2").says(&["get", "pod", &two], "", 0, "Running")?;
+        self.through("member1").expect_output(&["get", "pod", &one], "", 1, "not found")?;
+        self.through("member2").expect_output(&["get", "pod", &two], "", 0, "Running")?;
         // The same request with a cluster, through the fleet-wide proxy.
         let path = format!("{EVERYWHERE}/api/v1/nodes/{shared}?cluster=");
         let cordoned = |member: &str| -> Result<bool> {
@@ -132,11 +132,11 @@ impl Walk<'_> {
         ensure!(!cordoned("member2")?);
 
         // A name that exists in one member is sufficient.
-        everywhere.says(&["cordon", &own], "", 0, &format!("node/{own} cordoned"))?;
+        everywhere.expect_output(&["cordon", &own], "", 0, &format!("node/{own} cordoned"))?;
         ensure!(self.is_cordoned("member2", &own)?);
         drain(&everywhere, &own, 0, &format!("pod/{three} evicted"))?;
-        self.through("member2").says(&["get", "pod", &three], "", 1, "not found")?;
-        everywhere.says(&["uncordon", &own], "", 0, &format!("node/{own} uncordoned"))?;
+        self.through("member2").expect_output(&["get", "pod", &three], "", 1, "not found")?;
+        everywhere.expect_output(&["uncordon", &own], "", 0, &format!("node/{own} uncordoned"))?;
         ensure!(!self.is_cordoned("member2", &own)?);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until, with_each};
+use crowsnest_tests::{Fleet, Kubectl, until, with_each_kubectl};
 
 const WEB: &str = include_str!("proxies/web.yaml");
 const ALICE: &str = include_str!("proxies/alice.yaml");
@@ -21,7 +21,7 @@ fn members_are_reached_with_every_kubectl() -> Result<()> {
     if let Some(kubectl) = fleet.any_kubectl()? {
         kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     }
-    with_each(&fleet, |kubectl| {
+    with_each_kubectl(&fleet, |kubectl| {
         let name = format!("web-{}", kubectl.generation.replace('.', "-"));
         let web = WEB.replace("NAME", &name);
         for member in ["member1", "member2"] {
@@ -49,10 +49,11 @@ fn runs_commands(member: &Kubectl, pod: &str) -> Result<()> {
     let sh = |script: &'static str| ["exec", "-i", pod, "--", "sh", "-c", script];
     let output = member.ok(&sh("cat; echo $HOSTNAME"), "typed\n")?;
     ensure!(output == format!("typed\n{pod}\n"), "{output:?}");
-    let output = member.says(&sh("echo out; echo err >&2; exit 3"), "", 3, "command terminated with exit code 3")?;
+    let output =
+        member.expect_output(&sh("echo out; echo err >&2; exit 3"), "", 3, "command terminated with exit code 3")?;
     ensure!(output.out == "out\n" && output.err.starts_with("err\n"), "{output:?}");
-    member.says(&["exec", pod, "--", "nosuch"], "", 1, "executable file not found in $PATH")?;
-    member.says(&["exec", "nosuch", "--", "ls"], "", 1, "pods \"nosuch\" not found")?;
+    member.expect_output(&["exec", pod, "--", "nosuch"], "", 1, "executable file not found in $PATH")?;
+    member.expect_output(&["exec", "nosuch", "--", "ls"], "", 1, "pods \"nosuch\" not found")?;
     Ok(())
 }
 
@@ -89,7 +90,7 @@ fn copies_both_ways(member: &Kubectl, pod: &str) -> Result<()> {
     let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
     std::fs::write(member.folder.join("sent"), &bytes)?;
     member.ok(&["cp", "sent", &format!("{pod}:/tmp/there")], "")?;
-    member.says(&["exec", pod, "--", "wc", "-c", "/tmp/there"], "", 0, "400000 /tmp/there")?;
+    member.expect_output(&["exec", pod, "--", "wc", "-c", "/tmp/there"], "", 0, "400000 /tmp/there")?;
     member.ok(&["cp", &format!("{pod}:/tmp/there"), "back"], "")?;
     ensure!(std::fs::read(member.folder.join("back"))? == bytes);
     Ok(())
@@ -106,7 +107,7 @@ fn follows_logs(member: &Kubectl, pod: &str) -> Result<()> {
     member.ok(&["delete", "pod", pod, "--grace-period=1"], "")?;
     let (code, _) = follower.end()?;
     ensure!(code == Some(0), "{code:?}");
-    member.says(&["logs", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
+    member.expect_output(&["logs", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
     Ok(())
 }
 
@@ -143,14 +144,14 @@ fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str
         ),
     ];
     for (args, text) in refusals {
-        let output = there.says(args, "", 1, &text)?;
+        let output = there.expect_output(args, "", 1, &text)?;
         ensure!(output.err.starts_with("Error from server (Forbidden): "), "{output:?}");
     }
     let text = format!(
         "clusters.cluster.karmada.io \"member1\" is forbidden: User \"{user}\" cannot get resource \"clusters/proxy\""
     );
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/pods";
-    alice.says(&["get", "--raw", path], "", 1, &text).map(drop)
+    alice.expect_output(&["get", "--raw", path], "", 1, &text).map(drop)
 }
 
 /// One address for all members: rows have their cluster, and a pod is addressed without it.
@@ -165,9 +166,9 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     let table = everywhere.until(&["get", "pods", "-A"], |out| clusters_of(out) == ["member2"])?;
     let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(columns == ["NAMESPACE", "NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"], "{table}");
-    everywhere.says(&["get", "pod", pod, "-o", "wide"], "", 0, "member2-node-")?;
-    everywhere.says(&["describe", "pod", pod], "", 0, "cached-from-cluster: member2")?;
-    everywhere.says(&["logs", pod, "--tail", "1"], "", 0, "\n")?;
+    everywhere.expect_output(&["get", "pod", pod, "-o", "wide"], "", 0, "member2-node-")?;
+    everywhere.expect_output(&["describe", "pod", pod], "", 0, "cached-from-cluster: member2")?;
+    everywhere.expect_output(&["logs", pod, "--tail", "1"], "", 0, "\n")?;
     works_with(&everywhere, pod)?;
 
     let mut watch = everywhere.stream(&["get", "pods", "-A", "-l", &format!("app={pod}"), "-w"])?;
@@ -210,9 +211,9 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
     forwards_ports(everywhere, pod, "member2")?;
     everywhere.ok(&["wait", "--for=condition=Ready", "pod", pod, "--timeout=60s"], "")?;
     let web = WEB.replace("NAME", pod);
-    everywhere.says(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
+    everywhere.expect_output(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
     let marked = web.replace("metadata:\n", "metadata:\n  annotations:\n    marked: here\n");
-    everywhere.says(&["apply", "-f", "-"], &marked, 0, &format!("pod/{pod} configured"))?;
+    everywhere.expect_output(&["apply", "-f", "-"], &marked, 0, &format!("pod/{pod} configured"))?;
     // A condition with the resourceVersion of the merged list.
     let version = everywhere.ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.resourceVersion}"], "")?;
     let step = |value: &str| {
@@ -220,7 +221,12 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
         format!(r#"[{test},{{"op":"add","path":"/metadata/labels/patched","value":"yes"}}]"#)
     };
     everywhere.ok(&["patch", "pod", pod, "--type=json", "-p", &step(version.trim())], "")?;
-    everywhere.says(&["patch", "pod", pod, "--type=json", "-p", &step("1")], "", 1, "The request is invalid")?;
+    everywhere.expect_output(
+        &["patch", "pod", pod, "--type=json", "-p", &step("1")],
+        "",
+        1,
+        "The request is invalid",
+    )?;
     Ok(())
 }
 

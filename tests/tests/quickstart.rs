@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use crowsnest_tests::{Fleet, binary, kubectl, pictures, until, walk};
+use crowsnest_tests::{Fleet, binary, kubectl, run_browser_script, screenshot_folder, until};
 
 const DEPLOYMENT: &str = include_str!("quickstart/web.yaml");
 const OVERRIDE: &str = include_str!("quickstart/override.yaml");
@@ -117,10 +117,10 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 
 /// The UI in a real browser: overview, search, the object with its tabs, fleet and propagation. Takes screenshots.
 fn browse(fleet: &Fleet, data: &Path) -> Result<()> {
-    let pictures = pictures()?;
+    let pictures = screenshot_folder()?;
     // One member hangs meanwhile, by `crowsnest sim`.
     let environment = [("CROWSNEST_BINARY", binary()?.into_os_string()), ("CROWSNEST_DATA_DIR", data.into())];
-    walk("quickstart", &[fleet.ui_url.as_ref(), pictures.as_ref()], &environment).map(drop)
+    run_browser_script("quickstart", &[fleet.ui_url.as_ref(), pictures.as_ref()], &environment).map(drop)
 }
 
 /// SIGTERM drains and exits 0; the second start has all data; deleting the template deletes its objects.

@@ -1,5 +1,5 @@
-//! A FederatedResourceQuota with 64 concurrent scale-ups: the bindings never exceed it, all that fit
-//! succeed, and the status equals the bindings' usage, also after a crash.
+//! 64 concurrent scale-ups under a FederatedResourceQuota: the bindings never exceed the quota, as many scale-ups as
+//! fit succeed, and the quota's status equals the usage of the bindings, also after a crash.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = include_str!("quotas/namespace.yaml");
 const WORKLOADS: usize = 64;
-/// Millicores requested by a replica, and the quota.
+/// CPU request of a replica, in millicores.
 const REPLICA: i64 = 10;
+/// CPU limit of the quota, in millicores.
 const LIMIT: i64 = 2000;
-const WANTED: i64 = 5;
+/// Replicas of each workload after the scale-up.
+const SCALED_UP: i64 = 5;
 
 #[test]
 fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
@@ -22,28 +24,31 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.ok(&["apply", "-f", "-"], NAMESPACE)?;
     kubectl.ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
-    settles(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
 
     a_refused_template_waits(&kubectl).with_context(|| fleet.log())?;
 
-    // A scale-up needs 40m: exactly as many as fit succeed.
-    scale_all(&kubectl, WANTED)?;
-    let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((WANTED - 1) * REPLICA);
-    settles(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (WANTED - 1)) * REPLICA)?;
+    // Each scale-up requests 40m more; as many as fit into the quota succeed.
+    scale_all(&kubectl, SCALED_UP)?;
+    let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((SCALED_UP - 1) * REPLICA);
+    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_UP - 1)) * REPLICA)?;
     let refused = kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?;
-    ensure!(refused.contains("exceeded for resource cpu: requested sum"), "no reason is reported: {refused}");
+    ensure!(
+        refused.contains("exceeded for resource cpu: requested sum"),
+        "no binding reports the exceeded quota: {refused}"
+    );
 
     fleet.kill()?;
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
-    let kubectl = fleet.any_kubectl()?.context("there was a kubectl")?;
-    settles(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (WANTED - 1)) * REPLICA)?;
+    let kubectl = fleet.any_kubectl()?.context("no kubectl was found")?;
+    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_UP - 1)) * REPLICA)?;
     scale_all(&kubectl, 1)?;
-    settles(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
     let half: Vec<String> = (0..WORKLOADS / 2).map(|index| format!("deployment/{}", name(index))).collect();
     let mut args = vec!["delete", "-n", "shop"];
     args.extend(half.iter().map(String::as_str));
     kubectl.ok(&args, "")?;
-    settles(&fleet, &kubectl, WORKLOADS as i64 / 2 * REPLICA)?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 / 2 * REPLICA)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -51,21 +56,21 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
 /// A template that requests more than the quota waits, with the reason in its binding and events, and continues when it requests
 /// less.
 fn a_refused_template_waits(kubectl: &Kubectl) -> Result<()> {
-    let ask = |cpu: &str| {
+    let set_request = |cpu: &str| {
         let requests = format!("--requests=cpu={cpu}");
         kubectl.ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
     };
     let message = "FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 2630m, limit 2.";
-    ask(&format!("{LIMIT}m"))?;
+    set_request(&format!("{LIMIT}m"))?;
     let scheduled = r#"jsonpath={.status.conditions[?(@.type=="Scheduled")]}"#;
     let binding = ["get", "rb", "web-0-deployment", "-n", "shop", "-o", scheduled];
     kubectl.until(&binding, |out| out.contains("QuotaExceeded") && out.contains(message))?;
     for kind in ["Deployment", "ResourceBinding"] {
-        let of = format!("involvedObject.kind={kind},reason=SyncWorkFailed");
-        let events = ["get", "events", "-n", "shop", "--field-selector", &of, "-o", "jsonpath={..message}"];
+        let selector = format!("involvedObject.kind={kind},reason=SyncWorkFailed");
+        let events = ["get", "events", "-n", "shop", "--field-selector", &selector, "-o", "jsonpath={..message}"];
         kubectl.until(&events, |out| out.contains("waiting for quota: ") && out.contains(message))?;
     }
-    ask(&format!("{REPLICA}m"))?;
+    set_request(&format!("{REPLICA}m"))?;
     kubectl.until(&binding, |out| out.contains("\"Success\"")).map(drop)
 }
 
@@ -89,38 +94,38 @@ fn workloads() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": (0..WORKLOADS).map(workload).collect::<Vec<_>>()})
 }
 
-/// All at once, with as many kubectls as a deployment pipeline has workers.
+/// Scales all workloads with several concurrent kubectl processes.
 fn scale_all(kubectl: &Kubectl, replicas: i64) -> Result<()> {
-    const PIPELINES: usize = 8;
+    const PROCESSES: usize = 8;
     let replicas = format!("--replicas={replicas}");
     std::thread::scope(|scope| {
-        let scale = |pipeline: usize| {
-            let names: Vec<String> = (0..WORKLOADS).filter(|index| index % PIPELINES == pipeline).map(name).collect();
+        let scale = |process: usize| {
+            let names: Vec<String> = (0..WORKLOADS).filter(|index| index % PROCESSES == process).map(name).collect();
             let mut args = vec!["scale", "-n", "shop", "deployment", &replicas];
             args.extend(names.iter().map(String::as_str));
             kubectl.ok(&args, "").map(drop)
         };
-        let pipelines: Vec<_> = (0..PIPELINES).map(|pipeline| scope.spawn(move || scale(pipeline))).collect();
-        pipelines.into_iter().try_for_each(|pipeline| {
-            pipeline.join().map_err(|_| anyhow::anyhow!("a kubectl could not be run")).and_then(|scaled| scaled)
+        let threads: Vec<_> = (0..PROCESSES).map(|process| scope.spawn(move || scale(process))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a scaling thread panicked")).and_then(|result| result)
         })
     })
 }
 
-/// Waits until bindings and status have this usage; no read may find more than the quota.
-fn settles(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()> {
-    let mut seen = (0, 0);
-    let settled = until(&format!("bindings to use {expected}m"), || {
-        let used = used(kubectl)?;
+/// Waits until the bindings and the quota's status have this usage, in millicores. Fails if the bindings exceed the quota.
+fn wait_for_usage(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()> {
+    let mut last = (0, 0);
+    let result = until(&format!("bindings to use {expected}m"), || {
+        let used = bindings_usage(kubectl)?;
         ensure!(used <= LIMIT, "bindings use {used}m of {LIMIT}m");
-        seen = (used, recorded(kubectl)?);
-        Ok(seen == (expected, expected))
+        last = (used, quota_usage(kubectl)?);
+        Ok(last == (expected, expected))
     });
-    settled.with_context(|| format!("used and recorded: {seen:?}; {}", fleet.log()))
+    result.with_context(|| format!("usage of the bindings and in the status: {last:?}; {}", fleet.log()))
 }
 
-/// Total usage of the bindings, from one list.
-fn used(kubectl: &Kubectl) -> Result<i64> {
+/// CPU requests of all bindings in millicores, from one list.
+fn bindings_usage(kubectl: &Kubectl) -> Result<i64> {
     let bindings: Value = serde_json::from_str(&kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?)?;
     let items = bindings["items"].as_array().context("a list")?;
     let mut replicas: BTreeMap<&str, i64> = BTreeMap::new();
@@ -132,12 +137,13 @@ fn used(kubectl: &Kubectl) -> Result<i64> {
     Ok(replicas.values().sum::<i64>() * REPLICA)
 }
 
-fn recorded(kubectl: &Kubectl) -> Result<i64> {
+/// CPU usage in the quota's status, in millicores.
+fn quota_usage(kubectl: &Kubectl) -> Result<i64> {
     let path = ["get", "federatedresourcequotas", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
     let text = kubectl.ok(&path, "")?;
     match (text.strip_suffix('m'), text.as_str()) {
         (_, "") => Ok(0),
         (Some(milli), _) => Ok(milli.parse()?),
-        (None, whole) => Ok(whole.parse::<i64>()? * 1000),
+        (None, cores) => Ok(cores.parse::<i64>()? * 1000),
     }
 }

@@ -1,6 +1,6 @@
-//! `crowsnest register`: with a token and the hash of its authority, the agent finds the control plane, gets a certificate and its renewals
-//! with permissions for its own cluster only, and connects the cluster; a request for an existing cluster's name is not
-//! approved automatically.
+//! `crowsnest register`: with a token and the hash of the control plane's authority, the agent connects its cluster and
+//! gets certificates, and their renewals, with permissions for its own cluster only. A request for the name of an
+//! existing cluster is not approved automatically.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,12 +34,12 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
     let Some(kubectl) = ours.any_kubectl()? else { return Ok(()) };
     let east = theirs.kubeconfig("east");
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         let output = ours.crowsnest(&["token", "create", "--print-register-command"])?;
         let words: Vec<&str> = output.out.split_whitespace().skip(1).collect();
         ensure!(words.first() == Some(&"register"), "{output:?}");
-        refuses_strangers(&words, &east)?;
-        keeps_existing_secrets(&words, &kubectl.on(&east), &east)?;
+        check_wrong_credentials(&words, &east)?;
+        check_existing_secret(&words, &kubectl.on(&east), &east)?;
 
         let _agent = Agent(start(&words, &east, dir.path())?);
         let read_log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
@@ -53,13 +53,13 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         kubectl
             .with(&["--server", &proxy_url])
             .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
-        has_minimal_permissions(&kubectl, dir.path())?;
-        gets_its_next_certificate(&kubectl, dir.path())?;
-        renews_its_certificate(&kubectl, &east, dir.path())?;
-        renews_it_in_a_secret(&kubectl, &east, dir.path())?;
-        an_existing_name_is_not_approved(&words, &east, &kubectl)
+        check_permissions(&kubectl, dir.path())?;
+        check_automatic_approval(&kubectl, dir.path())?;
+        check_renewal_in_file(&kubectl, &east, dir.path())?;
+        check_renewal_in_secret(&kubectl, &east, dir.path())?;
+        check_existing_name(&words, &east, &kubectl)
     };
-    walk().with_context(|| ours.log())?;
+    checks().with_context(|| ours.log())?;
     ensure!(ours.stop()?.success() && theirs.stop()?.success());
     Ok(())
 }
@@ -70,40 +70,41 @@ fn register(words: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Another token, and another authority.
-fn refuses_strangers(words: &[&str], member: &Path) -> Result<()> {
-    let changed = |from: &str, to: &str| -> Result<CommandOutput> {
-        let at = words.iter().position(|word| *word == from).context("the flag")? + 1;
+/// Registration fails with an unknown token, and with the hash of another authority.
+fn check_wrong_credentials(words: &[&str], member: &Path) -> Result<()> {
+    let register_with = |flag: &str, value: &str| -> Result<CommandOutput> {
+        let index = words.iter().position(|word| *word == flag).context("the flag")? + 1;
         let mut words = words.to_vec();
-        words[at] = to;
+        words[index] = value;
         CommandOutput::of(&register(&words, member, &["--run"])?.output()?)
     };
-    let output = changed("--token", "abcdef.0123456789abcdef")?;
+    let output = register_with("--token", "abcdef.0123456789abcdef")?;
     ensure!(output.code == Some(1) && output.err.contains("is not signed with token abcdef"), "{output:?}");
-    let output = changed("--discovery-token-ca-cert-hash", &format!("sha256:{}", "0".repeat(64)))?;
+    let output = register_with("--discovery-token-ca-cert-hash", &format!("sha256:{}", "0".repeat(64)))?;
     ensure!(output.code == Some(1) && output.err.contains("wrong control plane"), "{output:?}");
     Ok(())
 }
 
 fn start(words: &[&str], member: &Path, folder: &Path) -> Result<Child> {
-    let kept = folder.join("agent.kubeconfig").display().to_string();
-    let mut command = register(words, member, &["--run", "--agent-kubeconfig", &kept])?;
+    let kubeconfig = folder.join("agent.kubeconfig").display().to_string();
+    let mut command = register(words, member, &["--run", "--agent-kubeconfig", &kubeconfig])?;
     let log = File::create(folder.join("agent.log"))?;
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
 /// The agent's kubeconfig gives access to its own cluster only.
-fn has_minimal_permissions(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+fn check_permissions(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let agent = kubectl.on(&folder.join("agent.kubeconfig"));
-    agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
-    agent.says(&["get", "secret", "oslo", "-n", "karmada-cluster"], "", 1, "cannot get")?;
-    agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
-    agent.says(&["auth", "can-i", "patch", "clusters/other"], "", 1, "no")?;
+    agent.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
+    agent.expect_output(&["get", "secret", "oslo", "-n", "karmada-cluster"], "", 1, "cannot get")?;
+    agent.expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
+    agent.expect_output(&["auth", "can-i", "patch", "clusters/other"], "", 1, "no")?;
     Ok(())
 }
 
-/// With its own identity and name, although its cluster exists; not for another name.
-fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+/// A request of an agent for its own identity is approved automatically, although its cluster exists; a request for
+/// another identity is not.
+fn check_automatic_approval(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let agent = kubectl.on(&folder.join("agent.kubeconfig"));
     for (name, cluster) in [("stolen", "other"), ("next", "oslo")] {
         let mut params = CertificateParams::default();
@@ -121,30 +122,31 @@ fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let csr = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
     ensure!(csr.contains("Auto approving self karmada agent certificate"), "{csr}");
     let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
-    ensure!(stolen == "{}" || stolen.is_empty(), "an agent has got another's certificate: {stolen}");
+    ensure!(stolen == "{}" || stolen.is_empty(), "an agent received a certificate of another agent: {stolen}");
     kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
 }
 
 /// A certificate that is due is renewed in the kubeconfig, with the same identity.
-fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
-    let kept = folder.join("agent.kubeconfig");
-    let before = std::fs::read_to_string(&kept)?;
+fn check_renewal_in_file(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
+    let kubeconfig = folder.join("agent.kubeconfig");
+    let before = std::fs::read_to_string(&kubeconfig)?;
     let mut command = Command::new(binary()?);
-    command.args(["agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&kept);
+    command.args(["agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&kubeconfig);
     command.arg("--kubeconfig").arg(member).args(["--enable-cert-rotation", "--cert-rotation-checking-interval", "1h"]);
-    // Regardless of its age.
+    // Renews a certificate of any age.
     command.args(["--cert-rotation-remaining-time-threshold", "0.9999999999"]);
     let log = File::create(folder.join("renewing.log"))?;
     let _agent = Agent(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
     let read_log = || std::fs::read_to_string(folder.join("renewing.log")).unwrap_or_default();
-    until("another certificate", || Ok(std::fs::read_to_string(&kept)? != before)).with_context(read_log)?;
-    let agent = kubectl.on(&kept);
-    agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
-    agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
+    until("a new certificate", || Ok(std::fs::read_to_string(&kubeconfig)? != before)).with_context(read_log)?;
+    let agent = kubectl.on(&kubeconfig);
+    agent.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
+    agent.expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
 }
 
-/// With a kubeconfig mounted from a Secret, as in the agent's chart: the Secret is updated, not the file. Its probes are served.
-fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
+/// With a kubeconfig mounted from a Secret, as in the agent's chart, the Secret is updated instead of the file. Also
+/// checks the agent's probes, metrics and log format.
+fn check_renewal_in_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
     let (mounted, east) = (folder.join("agent.kubeconfig"), kubectl.on(member));
     let before = std::fs::read_to_string(&mounted)?;
     let from = format!("--from-file={}", mounted.display());
@@ -153,7 +155,7 @@ fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
     let mut command = Command::new(binary()?);
     command.args(["-v", "agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&mounted);
     command.arg("--kubeconfig").arg(member).args(["--control-plane-kubeconfig-secret", "default/kept"]);
-    // In all supported ways.
+    // Options by flags, by a file and by the environment.
     let settings = folder.join("agent.yaml");
     std::fs::write(&settings, "enable-cert-rotation: true\ncert-rotation-checking-interval: 1h\nlog-format: json\n")?;
     command.arg("--config").arg(&settings).env("CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", "0.9999999999");
@@ -162,21 +164,22 @@ fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
     let agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
     let _agent = Agent(agent);
     let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
-    let kept = || -> Result<String> {
+    let read_secret = || -> Result<String> {
         let shown = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
         Ok(String::from_utf8(STANDARD.decode(east.ok(&shown, "")?)?)?)
     };
-    until("another certificate in the Secret", || Ok(kept()? != before)).with_context(read_log)?;
-    ensure!(std::fs::read_to_string(&mounted)? == before, "the file was written, too");
+    until("a new certificate in the Secret", || Ok(read_secret()? != before)).with_context(read_log)?;
+    ensure!(std::fs::read_to_string(&mounted)? == before, "the mounted file was changed");
     let next = folder.join("kept.kubeconfig");
-    std::fs::write(&next, kept()?)?;
-    kubectl.on(&next).says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
+    std::fs::write(&next, read_secret()?)?;
+    kubectl.on(&next).expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
 
-    until("the tunnel to be open", || Ok(got(&health, "/readyz")?.ends_with("\r\n\r\nok"))).with_context(read_log)?;
-    let figures = got(&metrics, "/metrics")?;
-    for figure in ["karmada_build_info{", "rest_client_requests_total{code=\"101\"", "crowsnest_agent_tunnel_open 1\n"]
+    until("the tunnel to be open", || Ok(http_get(&health, "/readyz")?.ends_with("\r\n\r\nok")))
+        .with_context(read_log)?;
+    let exposition = http_get(&metrics, "/metrics")?;
+    for sample in ["karmada_build_info{", "rest_client_requests_total{code=\"101\"", "crowsnest_agent_tunnel_open 1\n"]
     {
-        ensure!(figures.contains(figure), "{figure}: {figures}");
+        ensure!(exposition.contains(sample), "no {sample} in {exposition}");
     }
     for line in read_log().lines() {
         let line: serde_json::Value = serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))?;
@@ -189,8 +192,8 @@ fn free_address() -> Result<String> {
     Ok(format!("127.0.0.1:{}", free_port()?))
 }
 
-/// A response with its head; empty while nothing listens.
-fn got(address: &str, path: &str) -> Result<String> {
+/// Sends a GET request; returns the response including its head. Empty if the connection fails.
+fn http_get(address: &str, path: &str) -> Result<String> {
     let mut response = String::new();
     let Ok(mut stream) = TcpStream::connect(address) else { return Ok(response) };
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
@@ -198,27 +201,27 @@ fn got(address: &str, path: &str) -> Result<String> {
     Ok(response)
 }
 
-/// An existing agent's Secret is not overwritten.
-fn keeps_existing_secrets(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
+/// A Secret that `register` did not create is not overwritten.
+fn check_existing_secret(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
     in_member.ok(&["create", "namespace", "karmada-system"], "")?;
     let secret = ["secret", "generic", "karmada-kubeconfig", "-n", "karmada-system"];
     in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
-    let try_it =
+    let register_dry_run =
         || CommandOutput::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
-    let output = try_it()?;
+    let output = register_dry_run()?;
     let expected = "secret karmada-system/karmada-kubeconfig exists and was not created by";
     ensure!(output.code == Some(1) && output.err.contains(expected), "{output:?}");
     in_member.ok(&["delete", "secret", "karmada-kubeconfig", "-n", "karmada-system"], "")?;
-    let output = try_it()?;
+    let output = register_dry_run()?;
     ensure!(output.code == Some(0) && output.out.contains("would be registered"), "{output:?}");
     in_member.ok(&["delete", "namespace", "karmada-system"], "").map(drop)
 }
 
-/// A request with a token for the name of an existing cluster.
-fn an_existing_name_is_not_approved(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
+/// A request with a token for the name of an existing cluster is not approved.
+fn check_existing_name(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
     let output = CommandOutput::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
     ensure!(output.code == Some(1) && output.err.contains("certificate signing request oslo-"), "{output:?}");
-    let open = kubectl.ok(&["get", "csr"], "")?;
-    ensure!(open.matches("Pending").count() == 1, "{open}");
+    let requests = kubectl.ok(&["get", "csr"], "")?;
+    ensure!(requests.matches("Pending").count() == 1, "{requests}");
     Ok(())
 }

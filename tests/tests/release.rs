@@ -39,21 +39,21 @@ fn a_release_is_complete() -> Result<()> {
     if !release("all", &out, &options)? {
         return Ok(());
     }
-    let archive = the_archive_runs(&out, folder.path())?;
-    let sum = checksums_are_right(&out, &archive)?;
-    the_plugin_is_the_archive(&out, &archive, &sum)?;
+    let archive = check_archive(&out, folder.path())?;
+    let checksum = check_checksums(&out, &archive)?;
+    check_plugin_manifest(&out, &archive, &checksum)?;
     for name in MANIFESTS {
-        manifests_name_the_image(&out.join(name)).with_context(|| name.to_owned())?;
+        check_image_of_manifest(&out.join(name)).with_context(|| name.to_owned())?;
     }
-    charts_name_the_image(&out)?;
-    bills_list_what_is_shipped(&out)
+    check_image_of_charts(&out)?;
+    check_sboms(&out)
 }
 
-/// Returns the archive's name.
-fn the_archive_runs(out: &Path, scratch: &Path) -> Result<String> {
+/// Runs the binary of the archive; returns the archive's file name.
+fn check_archive(out: &Path, scratch: &Path) -> Result<String> {
     let names = fs::read_dir(out)?.map(|entry| Ok(entry?.file_name().display().to_string()));
     let names: Vec<String> = names.collect::<Result<_>>()?;
-    let archive = names.into_iter().find(|name| name.ends_with(".tar.gz")).context("there is no archive")?;
+    let archive = names.into_iter().find(|name| name.ends_with(".tar.gz")).context("the release has no archive")?;
     ok(Command::new("tar").arg("-xzf").arg(out.join(&archive)).arg("-C").arg(scratch))?;
     let version = ok(Command::new(scratch.join("crowsnest")).arg("--version"))?;
     ensure!(version.contains(VERSION), "{version}");
@@ -61,16 +61,18 @@ fn the_archive_runs(out: &Path, scratch: &Path) -> Result<String> {
     Ok(archive)
 }
 
-/// Returns the checksum of the archive.
-fn checksums_are_right(out: &Path, archive: &str) -> Result<String> {
+/// Verifies all checksums; returns the checksum of the archive.
+fn check_checksums(out: &Path, archive: &str) -> Result<String> {
     let checked = ok(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(out))?;
     ensure!(checked.lines().count() == fs::read_dir(out)?.count() - 1, "{checked}");
     let sums = fs::read_to_string(out.join("SHA256SUMS"))?;
-    let line = sums.lines().find(|line| line.ends_with(&format!("  {archive}"))).context("the archive has no sum")?;
+    let line =
+        sums.lines().find(|line| line.ends_with(&format!("  {archive}"))).context("the archive has no checksum")?;
     Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-fn the_plugin_is_the_archive(out: &Path, archive: &str, sum: &str) -> Result<()> {
+/// Checks that the krew manifest references the archive.
+fn check_plugin_manifest(out: &Path, archive: &str, checksum: &str) -> Result<()> {
     let plugin = json(&out.join("crowsnest-krew.yaml"))?;
     let platforms = plugin["spec"]["platforms"].as_array().context("platforms")?;
     ensure!(
@@ -79,7 +81,7 @@ fn the_plugin_is_the_archive(out: &Path, archive: &str, sum: &str) -> Result<()>
     );
     ensure!(plugin["spec"]["version"] == format!("v{VERSION}") && platforms[0]["bin"] == "crowsnest", "{plugin:#}");
     let uri = format!("{REPOSITORY}/releases/download/v{VERSION}/{archive}");
-    ensure!(platforms[0]["uri"] == uri && platforms[0]["sha256"] == sum, "{plugin:#}");
+    ensure!(platforms[0]["uri"] == uri && platforms[0]["sha256"] == checksum, "{plugin:#}");
     let labels = &platforms[0]["selector"]["matchLabels"];
     let platform = [&labels["os"], &labels["arch"]].map(|label| label.as_str().unwrap_or_default()).join("-");
     ensure!(archive == format!("crowsnest-{platform}.tar.gz"), "{archive}: {plugin:#}");
@@ -87,28 +89,28 @@ fn the_plugin_is_the_archive(out: &Path, archive: &str, sum: &str) -> Result<()>
 }
 
 /// Collects the values of all fields `image`.
-fn images<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+fn collect_images<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| match value {
             Value::String(image) if key == "image" => drop(found.insert(image)),
-            value => images(value, found),
+            value => collect_images(value, found),
         }),
-        Value::Array(items) => items.iter().for_each(|item| images(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_images(item, found)),
         _ => {}
     }
 }
 
-fn manifests_name_the_image(path: &Path) -> Result<()> {
+fn check_image_of_manifest(path: &Path) -> Result<()> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(path)?)?;
     ensure!(objects.iter().all(|object| object["kind"].is_string() && object["metadata"]["name"].is_string()));
     let mut found = BTreeSet::new();
-    objects.iter().for_each(|object| images(object, &mut found));
+    objects.iter().for_each(|object| collect_images(object, &mut found));
     ensure!(found.contains(format!("{IMAGE}@{DIGEST}").as_str()), "{found:?}");
     ensure!(found.iter().all(|image| !image.starts_with("crowsnest")), "{found:?}");
     Ok(())
 }
 
-fn charts_name_the_image(out: &Path) -> Result<()> {
+fn check_image_of_charts(out: &Path) -> Result<()> {
     for chart in ["crowsnest", "crowsnest-agent"] {
         let archive = out.join(format!("{chart}-{VERSION}.tgz"));
         let values = ok(Command::new("tar").arg("-xzOf").arg(archive).arg(format!("{chart}/values.yaml")))?;
@@ -118,13 +120,14 @@ fn charts_name_the_image(out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn bills_list_what_is_shipped(out: &Path) -> Result<()> {
-    for (name, shipped, others) in [("crowsnest", "tantivy", "proptest"), ("crowsnest-web", "react", "vitest")] {
-        let bill = json(&out.join(format!("{name}.cdx.json")))?;
-        let components = bill["components"].as_array().context("components")?;
+/// Checks that the SBOMs list shipped dependencies and no development dependencies.
+fn check_sboms(out: &Path) -> Result<()> {
+    for (name, shipped, development) in [("crowsnest", "tantivy", "proptest"), ("crowsnest-web", "react", "vitest")] {
+        let sbom = json(&out.join(format!("{name}.cdx.json")))?;
+        let components = sbom["components"].as_array().context("components")?;
         let names: BTreeSet<&str> = components.iter().filter_map(|component| component["name"].as_str()).collect();
         ensure!(
-            bill["bomFormat"] == "CycloneDX" && names.contains(shipped) && !names.contains(others),
+            sbom["bomFormat"] == "CycloneDX" && names.contains(shipped) && !names.contains(development),
             "{name}: {names:?}"
         );
     }

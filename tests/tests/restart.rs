@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crowsnest_controllers::cache::chosen_labels;
+use crowsnest_controllers::cache::indexed_labels;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_index::{Index, IndexOptions};
@@ -34,7 +34,7 @@ struct Steering {
 impl Steering {
     async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.unwrap();
-        let options = IndexOptions { chosen_labels: chosen_labels(), ..IndexOptions::new(cache) };
+        let options = IndexOptions { indexed_labels: indexed_labels(), ..IndexOptions::new(cache) };
         let index = Index::open(fleet, options).await.unwrap();
         let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());
         manager.health().wait_for(Result::is_ok).await.unwrap();

@@ -1,11 +1,11 @@
-//! The search API, requested with kubectl from a fleet of two members.
+//! Tests of the search API with kubectl, on a fleet of two members.
 
 use anyhow::{Context, Result, ensure};
 
 use crowsnest_tests::{Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
-mod shapes;
+mod openapi;
 
 const SHOP: &str = include_str!("search/shop.yaml");
 const ANN: &str = include_str!("search/ann.yaml");
@@ -22,7 +22,7 @@ fn path(resource: &str, query: &str, more: &str) -> String {
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
     let text = kubectl.ok(&["get", "--raw", path], "")?;
-    serde_json::from_str(&text).with_context(|| format!("{path} answers {text}"))
+    serde_json::from_str(&text).with_context(|| format!("{path} returned {text}"))
 }
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
@@ -36,36 +36,36 @@ fn names(response: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_search_api_works() -> Result<()> {
+fn the_search_api_serves_its_resources() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     for member in ["member1", "member2"] {
         kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], SHOP)?;
     }
-    until("everything to be found", || {
+    until("the applied objects to be found", || {
         Ok(total(&kubectl, "kind:pod ns:shop status:Running")? == 2
             && total(&kubectl, "ns:shop label:app=checkout")? == 8)
     })?;
-    pages(&kubectl)?;
-    explanations(&kubectl)?;
-    exports(&kubectl)?;
-    relations(&kubectl)?;
-    shapes::agree(&fleet, &kubectl)?;
-    saved(&kubectl)?;
-    changes(&fleet, &kubectl)?;
-    rights(&fleet, &kubectl)?;
+    check_pages_and_facets(&kubectl)?;
+    check_explanations_and_suggestions(&kubectl)?;
+    check_exports(&kubectl)?;
+    check_relations(&kubectl)?;
+    openapi::check_responses(&fleet, &kubectl)?;
+    check_saved_searches(&kubectl)?;
+    check_history_and_live_changes(&fleet, &kubectl)?;
+    check_permissions(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// Every hit is returned once for any page size; counts include all pages.
-fn pages(kubectl: &Kubectl) -> Result<()> {
+fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
     let query = "ns:shop label:app=checkout sort:kind,name";
-    let whole = raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
-    let counted = &whole["facets"]["kind"];
-    ensure!(whole["total"] == 8 && counted.as_array().map(Vec::len) == Some(4), "{whole}");
-    ensure!(whole["facets"].as_object().map(|facets| facets.len()) == Some(2), "{whole}");
+    let unpaged = raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
+    let kinds = &unpaged["facets"]["kind"];
+    ensure!(unpaged["total"] == 8 && kinds.as_array().map(Vec::len) == Some(4), "{unpaged}");
+    ensure!(unpaged["facets"].as_object().map(|facets| facets.len()) == Some(2), "{unpaged}");
     let (mut paged, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = raw(kubectl, &path("query", query, &format!("&limit=3&cursor={cursor}")))?;
@@ -76,38 +76,38 @@ fn pages(kubectl: &Kubectl) -> Result<()> {
             None => break,
         }
     }
-    ensure!(paged == names(&whole), "{paged:?} are not {:?}", names(&whole));
+    ensure!(paged == names(&unpaged), "pages contain {paged:?}, expected {:?}", names(&unpaged));
     let grouped = raw(kubectl, &path("query", "ns:shop label:app=checkout group:kind", "&limit=0&facets=label:app"))?;
     let groups = grouped["groups"]["values"].as_array().context("groups")?;
     let sum: u64 = groups.iter().filter_map(|group| group["count"].as_u64()).sum();
     ensure!(grouped["groups"]["field"] == "kind" && groups.len() == 4 && sum == 8, "{grouped}");
     ensure!(grouped["facets"]["label:app"] == json!([{"value": "checkout", "count": 8}]), "{grouped}");
     ensure!(grouped["hits"] == json!([]), "{grouped}");
-    kubectl.says(&["get", "--raw", &path("query", "", "&cursor=50")], "", 1, "the cursor is invalid")?;
-    kubectl.says(&["get", "--raw", &path("query", "", "&facets=colour")], "", 1, "cannot be counted")?;
+    kubectl.expect_output(&["get", "--raw", &path("query", "", "&cursor=50")], "", 1, "the cursor is invalid")?;
+    kubectl.expect_output(&["get", "--raw", &path("query", "", "&facets=colour")], "", 1, "cannot be counted")?;
     Ok(())
 }
 
-fn explanations(kubectl: &Kubectl) -> Result<()> {
+fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
     let explained = raw(kubectl, &path("explain", "kind:deploy -ns:kube-system image:checkout", ""))?;
     ensure!(explained["query"] == "kind:deploy NOT namespace:kube-system image:checkout", "{explained}");
     let parts = explained["plan"]["parts"].as_array().context("parts")?;
     ensure!(parts.len() == 3 && parts[2]["what"] == "image contains \"checkout\"", "{explained}");
     ensure!(parts[2]["hits"].as_u64() > explained["plan"]["hits"].as_u64(), "{explained}");
 
-    let suggested = |query: &str| -> Result<Vec<Value>> {
+    let suggest = |query: &str| -> Result<Vec<Value>> {
         Ok(raw(kubectl, &path("suggest", query, ""))?["items"].as_array().context("items")?.clone())
     };
     let texts = |items: &[Value]| items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join(" ");
-    ensure!(texts(&suggested("ns:shop na")?).starts_with("name: namespace:"));
-    let kinds = suggested("ns:shop kind:dep")?;
+    ensure!(texts(&suggest("ns:shop na")?).starts_with("name: namespace:"));
+    let kinds = suggest("ns:shop kind:dep")?;
     ensure!(kinds == [json!({"text": "Deployment", "count": 2})], "{kinds:?}");
-    let labels = suggested("kind:pod label:app=ch")?;
+    let labels = suggest("kind:pod label:app=ch")?;
     ensure!(labels == [json!({"text": "app=checkout", "count": 2})], "{labels:?}");
 
-    let nothing = raw(kubectl, &path("query", "chekout kind:deployment ns:shop", ""))?;
-    ensure!(nothing["total"] == 0 && nothing["didYouMean"][0] == "checkout", "{nothing}");
-    ensure!(nothing["wider"][0] == json!({"query": "kind:deployment namespace:shop", "total": 2}), "{nothing}");
+    let no_match = raw(kubectl, &path("query", "chekout kind:deployment ns:shop", ""))?;
+    ensure!(no_match["total"] == 0 && no_match["didYouMean"][0] == "checkout", "{no_match}");
+    ensure!(no_match["wider"][0] == json!({"query": "kind:deployment namespace:shop", "total": 2}), "{no_match}");
     let marked = raw(kubectl, &path("query", "heckou kind:deployment cluster:member1", ""))?;
     let matched = marked["hits"][0]["matched"].as_array().context("reasons")?;
     let name = json!({"field": "name", "text": "checkout", "marks": [[1, 7]]});
@@ -115,7 +115,7 @@ fn explanations(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn exports(kubectl: &Kubectl) -> Result<()> {
+fn check_exports(kubectl: &Kubectl) -> Result<()> {
     let query = "kind:configmap name:settings sort:cluster";
     let csv =
         kubectl.ok(&["get", "--raw", &path("export", query, "&format=csv&columns=cluster,name,label:app")], "")?;
@@ -134,17 +134,17 @@ fn exports(kubectl: &Kubectl) -> Result<()> {
     let expected_columns = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
     ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
     let wrong = path("query", deployments, "&columns=name");
-    kubectl.says(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
+    kubectl.expect_output(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
     let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();
     ensure!(objects.len() == 2 && from(&objects[1]) == "member2" && objects[0]["data"]["level"] == "one", "{lines}");
     let unknown = path("export", "kind:pod scope:nothing", "");
-    kubectl.says(&["get", "--raw", &unknown], "", 1, "there is no saved search")?;
+    kubectl.expect_output(&["get", "--raw", &unknown], "", 1, "there is no saved search")?;
     Ok(())
 }
 
-fn relations(kubectl: &Kubectl) -> Result<()> {
+fn check_relations(kubectl: &Kubectl) -> Result<()> {
     let found = raw(kubectl, &path("query", "uses:configmap/shop/settings select:deployment cluster:member2", ""))?;
     ensure!(names(&found) == ["member2/checkout"], "{found}");
     let object = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout&depth=2";
@@ -168,41 +168,42 @@ fn relations(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Saved searches are visible to their owner, or to all users if shared.
-fn saved(kubectl: &Kubectl) -> Result<()> {
+fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
     let all = format!("{ROOT}/savedsearches");
     let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
-    let titles = |of: &Kubectl| -> Result<Vec<String>> {
-        let list = raw(of, &all)?;
+    let titles = |user: &Kubectl| -> Result<Vec<String>> {
+        let list = raw(user, &all)?;
         let items = list["items"].as_array().into_iter().flatten();
         Ok(items.filter_map(|item| item["spec"]["title"].as_str()).map(str::to_owned).collect())
     };
     let mut search = json!({"spec": {"title": "Shop", "query": "ns:shop kind:deployment"}});
-    let made: Value = serde_json::from_str(&kubectl.ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
-    let name = made["metadata"]["name"].as_str().context("a name")?;
+    let created: Value =
+        serde_json::from_str(&kubectl.ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
+    let name = created["metadata"]["name"].as_str().context("a name")?;
     let one = format!("{all}/{name}");
-    kubectl.says(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
+    kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
     let unnamed = r#"{"spec":{"title":"","query":"x"}}"#;
-    kubectl.says(&["create", "--raw", &all, "-f", "-"], unnamed, 1, "spec.title: Required value")?;
+    kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], unnamed, 1, "spec.title: Required value")?;
     ensure!(total(kubectl, "scope:shop cluster:member1")? == 1 && total(kubectl, &format!("scope:{name}"))? == 2);
     ensure!(
         titles(kubectl)? == ["Shop"] && titles(&ann)?.is_empty(),
         "an unshared search must be visible to its owner only"
     );
-    ann.says(&["get", "--raw", &one], "", 1, "not found")?;
-    let remark = raw(&ann, &path("query", "scope:shop", ""))?;
-    ensure!(remark["notices"].to_string().contains("no saved search"), "{remark}");
+    ann.expect_output(&["get", "--raw", &one], "", 1, "not found")?;
+    let response = raw(&ann, &path("query", "scope:shop", ""))?;
+    ensure!(response["notices"].to_string().contains("no saved search"), "{response}");
     search["spec"]["shared"] = json!(true);
     kubectl.ok(&["replace", "--raw", &one, "-f", "-"], &search.to_string())?;
     ensure!(titles(&ann)? == ["Shop"]);
-    ann.says(&["replace", "--raw", &one, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
-    ann.says(&["delete", "--raw", &one], "", 1, "it belongs to")?;
+    ann.expect_output(&["replace", "--raw", &one, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
+    ann.expect_output(&["delete", "--raw", &one], "", 1, "it belongs to")?;
     kubectl.ok(&["delete", "--raw", &one], "")?;
     ensure!(titles(kubectl)?.is_empty());
     Ok(())
 }
 
 /// History, differences, and live changes of an object.
-fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let member = kubectl.on(&fleet.kubeconfig("member1"));
     let mut live = kubectl.stream(&["get", "--raw", &path("query", "kind:configmap ns:shop level", "&watch=true")])?;
     live.expect("event: done")?;
@@ -223,8 +224,13 @@ fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ensure!(Value::Array(only.cloned().collect()) == level, "{diff}");
     let diff = raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}&with=member2"))?;
     ensure!(diff["to"]["cluster"] == "member2" && diff.to_string().contains("/data/level"), "{diff}");
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/history?{SETTINGS}x")], "", 1, "not found in member1")?;
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/history?cluster=member1")], "", 1, "apiVersion is missing")?;
+    kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/history?{SETTINGS}x")], "", 1, "not found in member1")?;
+    kubectl.expect_output(
+        &["get", "--raw", &format!("{ROOT}/history?cluster=member1")],
+        "",
+        1,
+        "apiVersion is missing",
+    )?;
     until("the change to be found", || Ok(total(kubectl, "changed.field:data.level kind:configmap")? == 1))?;
 
     member.ok(&["delete", "configmap", "settings", "-n", "shop"], "")?;
@@ -240,11 +246,11 @@ fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Objects that the caller cannot read in a member are not disclosed.
-fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
     ensure!(total(&ann, "")? == 0);
     let settings = SETTINGS.replace("member1", "member2");
-    ann.says(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "or you cannot read it there")?;
+    ann.expect_output(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "or you cannot read it there")?;
     kubectl.on(&fleet.kubeconfig("member2")).ok(&["apply", "-f", "-"], ANN)?;
     until("ann to see the objects that she can read", || Ok(total(&ann, "name:settings")? == 1))?;
     ensure!(total(&ann, "kind:deployment")? == 0, "ann cannot read Deployments");

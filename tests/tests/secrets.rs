@@ -72,7 +72,7 @@ fn steer(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         "",
     )?;
     member.until(&["get", "secret", "db", "-o", "jsonpath={.data.user}"], |out| !out.is_empty())?;
-    kubectl.says(&["create", "-f", "-"], REFUSED, 1, "tls.crt")?;
+    kubectl.expect_output(&["create", "-f", "-"], REFUSED, 1, "tls.crt")?;
     fleet.crowsnest(&["search", "kind:secret name:db"])?;
     fleet.crowsnest(&["explain", "secret/db"])?;
     Ok(())

@@ -6,6 +6,7 @@
 
 mod apart;
 mod figures;
+mod member_writes;
 mod migrating;
 mod parting;
 #[allow(dead_code, reason = "the cache's tests use more of it")]
@@ -19,7 +20,6 @@ pub mod site;
 mod upgrading;
 mod watching;
 mod world;
-mod written;
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ fn serves_http2(world: &World) -> Result<()> {
     let everywhere = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/namespaces/karmada-cluster";
     let member = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default";
     for (path, named) in [(everywhere, "karmada-cluster"), (member, "default")] {
-        kubectl.says(&["get", "--raw", path], "", 0, &format!("\"name\":\"{named}\""))?;
+        kubectl.expect_output(&["get", "--raw", path], "", 0, &format!("\"name\":\"{named}\""))?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ fn a_fleet_has_the_documented_shape() -> Result<()> {
     let fleet = Fleet::start(&data, &["--members", &file])?;
     let Some(program) = kubectl("")? else { return Ok(()) };
     let Some(cp) = fleet.any_kubectl()? else { return Ok(()) };
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         cp.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
         for command in commands() {
             run(&fleet, &program, command)?;
@@ -33,7 +33,7 @@ fn a_fleet_has_the_documented_shape() -> Result<()> {
         names_are_unique(&cp)?;
         another_administrator_is_told_the_command(&fleet, &cp)
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     another_shape_is_applied(&data)
 }
@@ -203,18 +203,18 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     let warning = format!(
         "Warning: User \"ops\" has no right to \"clusters/proxy\" of cluster east in the control plane; grant it, for all clusters, with `{grant}`"
     );
-    through.says(&["get", "nodes"], "", 1, &warning)?;
+    through.expect_output(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
     let own = "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
-    let output = ops.says(&["get", "--raw", &nodes], "", 1, own)?;
+    let output = ops.expect_output(&["get", "--raw", &nodes], "", 1, own)?;
     ensure!(output.err.contains(&warning), "{output:?}");
     let (_, command) = grant.split_once(' ').context("a command")?;
     ops.ok(&command.split(' ').collect::<Vec<_>>(), "")?;
     through.until(&["get", "pods", "-A"], |_| true)?;
     // A user without rights in the control plane is refused there, not by the member.
     let refused = "cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\"";
-    cp.with(&["--as", "eve"]).says(&["get", "--raw", &nodes], "", 1, refused).map(drop)
+    cp.with(&["--as", "eve"]).expect_output(&["get", "--raw", &nodes], "", 1, refused).map(drop)
 }
 
 fn another_shape_is_applied(data: &std::path::Path) -> Result<()> {

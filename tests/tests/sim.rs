@@ -68,7 +68,7 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     sim(fleet, &["m2", "stop"])?;
     follower.end().context("the log of a stopped member continues")?;
     session.cut_off().context("a session in a stopped member continues")?;
-    m2.says(
+    m2.expect_output(
         &["get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy/version"],
         "",
         1,

@@ -91,5 +91,5 @@ fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     refused(fleet, &["unjoin", "m2", "--wait", "15s"], waits)?;
     let output = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
     ensure!(output.code == Some(0) && output.out == "cluster(m2) is unjoined successfully\n", "{output:?}");
-    kubectl.says(&["get", "cluster", "m2"], "", 1, "not found").map(drop)
+    kubectl.expect_output(&["get", "cluster", "m2"], "", 1, "not found").map(drop)
 }

@@ -24,7 +24,7 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         kubectl.ok(&["create", "namespace", "tenant"], "")?;
         let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
         kubectl.ok(&role, "")?;
@@ -38,7 +38,7 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
         kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
         Ok(())
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -48,7 +48,7 @@ fn members_write_endpoints_only_for_exported_services() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         let member = kubectl.on(&fleet.kubeconfig("m1"));
         member.ok(&["apply", "-f", "-"], EXPORTS)?;
         kubectl.ok(&["apply", "-f", "-"], SHOP)?;
@@ -72,7 +72,7 @@ fn members_write_endpoints_only_for_exported_services() -> Result<()> {
         kubectl.until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
         Ok(())
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -106,7 +106,7 @@ fn only_own_objects_are_copied(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> 
     };
     let token = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "karmada-cluster", "name": "m1"});
     let refused = "must be the binding's namespace, tenant";
-    tina.says(&["create", "-f", "-"], &binding("copy", token, json!({})), 1, refused)?;
+    tina.expect_output(&["create", "-f", "-"], &binding("copy", token, json!({})), 1, refused)?;
     for (name, namespace) in [("copy", "tenant"), ("copy-of-none", "")] {
         tina.ok(&["create", "-f", "-"], &binding(name, role(namespace), json!({})))?;
     }
@@ -132,10 +132,10 @@ fn works_of_others_stay(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     ensure!(now.contains("own") && kubectl.ok(&works, "")? == before, "{now}");
 
     let label = format!("{PERMANENT_ID}=another");
-    tina.says(&["label", "rb", "own", "--overwrite", &label], "", 1, "field is immutable")?;
+    tina.expect_output(&["label", "rb", "own", "--overwrite", &label], "", 1, "field is immutable")?;
     let negative = r#"{"spec":{"clusters":[{"name":"m1","replicas":-9}]}}"#;
     let refused = "must be greater than or equal to 0";
-    tina.says(&["patch", "rb", "own", "--type=merge", "-p", negative], "", 1, refused)?;
+    tina.expect_output(&["patch", "rb", "own", "--type=merge", "-p", negative], "", 1, refused)?;
     Ok(())
 }
 
@@ -161,7 +161,7 @@ fn overrides_keep_the_identity_of_objects(kubectl: &Kubectl, tina: &Kubectl) -> 
         .to_string()
     };
     let refused = "only a ClusterOverridePolicy may change the identity of an object";
-    tina.says(&["create", "-f", "-"], &policy("/metadata/namespace", json!("bank")), 1, refused)?;
+    tina.expect_output(&["create", "-f", "-"], &policy("/metadata/namespace", json!("bank")), 1, refused)?;
     let whole = json!({"name": "stolen", "namespace": "kube-system"});
     tina.ok(&["create", "-f", "-"], &policy("/metadata", whole))?;
     tina.ok(&["create", "configmap", "moved"], "")?;
@@ -199,7 +199,7 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     let spec = json!({"clusters": [], "replicaRequirements": requirements, "requiredBy": required});
     let patch = json!({"spec": spec}).to_string();
     let refused = "exceeded for resource cpu: requested sum 400, limit 100m";
-    tina.says(&["patch", "rb", "by-hand", "--type=merge", "-p", &patch], "", 1, refused)?;
+    tina.expect_output(&["patch", "rb", "by-hand", "--type=merge", "-p", &patch], "", 1, refused)?;
     Ok(())
 }
 

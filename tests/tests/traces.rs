@@ -75,7 +75,7 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
 /// Starts a member that returns the request's head; returns its URL.
 fn start_member(runtime: &Runtime) -> Result<String> {
     let authority = Authority::generate("member")?;
-    let serving = ServingCertificates::new(&authority.server(&["127.0.0.1".to_owned()])?)?;
+    let serving = ServingCertificates::new(&authority.issue_serving_certificate(&["127.0.0.1".to_owned()])?)?;
     let tls = authority.tls(serving)?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let url = format!("https://{}", listener.local_addr()?);

@@ -253,7 +253,7 @@ fn a_draft_runs_for_those_who_may_create_it() -> Result<()> {
     let create = ["create", "--raw", "/apis/propagation.crowsnest.io/v1alpha1/plans", "-f", "-"];
     let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
     let forbidden = "resourceinterpretercustomizations.config.karmada.io is forbidden";
-    user("ann").says(&create, &draft, 1, forbidden)?;
+    user("ann").expect_output(&create, &draft, 1, forbidden)?;
     user("bob").ok(&create, &draft)?;
     ensure!(fleet.stop()?.success());
     Ok(())

@@ -40,9 +40,9 @@ async function shown(page) {
     )
     const status = document.querySelector('.summary [role=status]').textContent
     const total = /^([\d,]+) objects? in [\d.]+ ms$/.exec(status)?.[1]
-    if (total === undefined) throw new Error(`it says ${status}`)
-    const remarks = [...document.querySelectorAll('.summary .notice')].map((notice) => notice.textContent)
-    return { hits, total: Number(total.replaceAll(',', '')), remarks }
+    if (total === undefined) throw new Error(`unexpected status of the search: ${status}`)
+    const notices = [...document.querySelectorAll('.summary .notice')].map((notice) => notice.textContent)
+    return { hits, total: Number(total.replaceAll(',', '')), notices }
   })
 }
 

@@ -1,6 +1,6 @@
 // Addresses of views, by the section of the UI that they belong to.
 
-export type Section = 'home' | 'search' | 'object' | 'fleet' | 'steering' | 'analysis' | 'saved'
+export type Section = 'home' | 'search' | 'object' | 'fleet' | 'propagation' | 'analysis' | 'saved'
 
 const SECTIONS: readonly (readonly [Section, RegExp])[] = [
   ['home', /^\/$/],
@@ -9,7 +9,7 @@ const SECTIONS: readonly (readonly [Section, RegExp])[] = [
   ['saved', /^\/saved$/],
   ['fleet', /^\/(fleet(\/(nodes|events|join))?|cluster\/[^/]+)$/],
   ['analysis', /^\/(paths|who-can|assistants)$/],
-  ['steering', /^\/(steer(\/(bindings|failover|quotas|rebalance))?|policy|why|topology|drift|plan)$/],
+  ['propagation', /^\/(steer(\/(bindings|failover|quotas|rebalance))?|policy|why|topology|drift|plan)$/],
 ]
 
 /** The section of a view; undefined: there is no such view. */

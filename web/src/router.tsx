@@ -8,7 +8,7 @@ import { Search } from './views/Search'
 
 const Resource = lazy(() => import('./views/Resource').then((view) => ({ default: view.Resource })))
 const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews })))
-const SteerViews = lazy(() => import('./views/steer/SteerViews').then((view) => ({ default: view.SteerViews })))
+const PropagationViews = lazy(() => import('./views/propagation/PropagationViews').then((view) => ({ default: view.PropagationViews })))
 const AnalysisViews = lazy(() => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews })))
 const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
 
@@ -27,8 +27,8 @@ export function Views() {
         <Saved />
       ) : part === 'fleet' ? (
         <FleetViews />
-      ) : part === 'steering' ? (
-        <SteerViews />
+      ) : part === 'propagation' ? (
+        <PropagationViews />
       ) : part === 'analysis' ? (
         <AnalysisViews />
       ) : (
@@ -47,7 +47,7 @@ function NoSuchPage() {
     <div className="page">
       <h1>{t.noSuchPage}</h1>
       <p>
-        <Link href="/">{t.home}</Link> · <Link href="/fleet">{t.fleet}</Link> · <Link href="/steer">{t.steering}</Link>
+        <Link href="/">{t.home}</Link> · <Link href="/fleet">{t.fleet}</Link> · <Link href="/steer">{t.propagation}</Link>
       </p>
     </div>
   )

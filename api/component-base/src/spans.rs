@@ -1,7 +1,7 @@
 //! Traces: the target of all spans, and propagation of the span in request headers (W3C Trace Context).
 //!
-//! Any crate creates spans; the server exports them if an OTLP receiver is configured. Otherwise a span costs one check of a
-//! flag. Spans contain nothing that may be secret: no header, no body, no query, and of paths only the part that names a kind.
+//! All crates create spans. The server exports them if an OTLP receiver is configured; otherwise a span costs one check of
+//! a flag. Spans contain no secret data: no headers, bodies or queries, and only the part of a path that names a kind.
 
 use http::{HeaderMap, Request};
 use kube::client::{Body, ClientBuilder};
@@ -25,23 +25,24 @@ pub fn inject_trace_context(headers: &mut HeaderMap) {
     }
 }
 
-/// A client whose requests carry the current span and this program's `User-Agent` and are counted. Must be called inside a tokio runtime.
-pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Client, kube::Error> {
+/// Creates a client whose requests have headers with the current span and this program's `User-Agent`, and are counted.
+/// Must be called inside a tokio runtime.
+pub fn client(config: kube::Config, count_requests: &CountRequests) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         inject_trace_context(request.headers_mut());
         user_agent::set(request.headers_mut());
         request
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(counted).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(count_requests).build())
 }
 
 /// Marks a span as failed, with the type of the error.
-pub fn failed(span: &Span, why: &str) {
+pub fn record_error(span: &Span, error_type: &str) {
     span.record("otel.status_code", "error");
-    span.record("error.type", why);
+    span.record("error.type", error_type);
 }
 
-/// A span that ends when this value is dropped, on any task. A plain span ends when it was last exited.
+/// A span that ends when this value is dropped, on any task. Without it, a span would end when it was last exited.
 #[derive(Debug)]
 pub struct SpanGuard(pub Span);
 

@@ -1,27 +1,28 @@
-//! Token bucket: limits a rate, with bursts. Time is an argument.
+//! Token bucket: limits a rate and allows bursts. The current time is an argument.
 
 use std::time::Instant;
 
-/// A bucket of tokens, which is refilled at a constant rate. It is full at first.
+/// A bucket of tokens that is refilled at a constant rate. A new bucket is full.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenBucket {
     /// Tokens per second.
     rate: f64,
     /// Maximum number of tokens.
     burst: f64,
+    /// Number of tokens at `updated_at`.
     tokens: f64,
-    at: Instant,
+    updated_at: Instant,
 }
 
 impl TokenBucket {
     pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
-        TokenBucket { rate, burst, tokens: burst, at: now }
+        TokenBucket { rate, burst, tokens: burst, updated_at: now }
     }
 
     /// Takes one token. Returns false if there is none.
     pub fn take(&mut self, now: Instant) -> bool {
         self.tokens = self.tokens_at(now);
-        self.at = self.at.max(now);
+        self.updated_at = self.updated_at.max(now);
         let is_available = self.tokens >= 1.0;
         if is_available {
             self.tokens -= 1.0;
@@ -29,13 +30,13 @@ impl TokenBucket {
         is_available
     }
 
-    /// True if the bucket is full, as a new one is.
+    /// True if the bucket is full, so that a new bucket can replace it.
     pub fn is_full(&self, now: Instant) -> bool {
         self.tokens_at(now) >= self.burst
     }
 
     fn tokens_at(&self, now: Instant) -> f64 {
-        let refilled = now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
+        let refilled = now.saturating_duration_since(self.updated_at).as_secs_f64() * self.rate;
         (self.tokens + refilled).min(self.burst)
     }
 }

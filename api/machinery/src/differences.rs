@@ -1,15 +1,15 @@
-//! Differences between two manifests: between versions of an object, or between clusters. Pure.
+//! Differences between two manifests: between versions of an object, or between clusters.
 
 use serde::Serialize;
 use serde_json::Value;
 
 /// Maximum number of differences returned.
-pub const MOST: usize = 1000;
+pub const MAX_DIFFERENCES: usize = 1000;
 
-/// Fields that differ between any two versions, which are ignored.
-const OF_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
-/// Fields that also differ between clusters, which are ignored for them.
-const OF_CLUSTERS: [&str; 6] = [
+/// Fields that differ between any two versions, so that they are ignored.
+const IGNORED_BETWEEN_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
+/// Fields that are ignored between clusters, because they always differ there.
+const IGNORED_BETWEEN_CLUSTERS: [&str; 6] = [
     "/metadata/resourceVersion",
     "/metadata/managedFields",
     "/metadata/uid",
@@ -29,32 +29,33 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
-/// The relation of the compared manifests.
+/// What the compared manifests are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compared {
+pub enum ComparisonKind {
     Versions,
     Clusters,
 }
 
 /// The differences in order of paths, and whether there are more.
-pub fn differences(before: &Value, after: &Value, compared: Compared) -> (Vec<Difference>, bool) {
-    let never: &[&str] = if compared == Compared::Versions { &OF_VERSIONS } else { &OF_CLUSTERS };
+pub fn differences(before: &Value, after: &Value, kind: ComparisonKind) -> (Vec<Difference>, bool) {
+    let ignored: &[&str] =
+        if kind == ComparisonKind::Versions { &IGNORED_BETWEEN_VERSIONS } else { &IGNORED_BETWEEN_CLUSTERS };
     let mut found = Vec::new();
-    walk(Some(before), Some(after), &mut String::new(), never, &mut found);
-    let more = found.len() > MOST;
-    found.truncate(MOST);
+    walk(Some(before), Some(after), &mut String::new(), ignored, &mut found);
+    let more = found.len() > MAX_DIFFERENCES;
+    found.truncate(MAX_DIFFERENCES);
     (found, more)
 }
 
-fn walk(before: Option<&Value>, after: Option<&Value>, at: &mut String, never: &[&str], found: &mut Vec<Difference>) {
-    if before == after || never.contains(&at.as_str()) || found.len() > MOST {
+fn walk(before: Option<&Value>, after: Option<&Value>, at: &mut String, ignored: &[&str], found: &mut Vec<Difference>) {
+    if before == after || ignored.contains(&at.as_str()) || found.len() > MAX_DIFFERENCES {
         return;
     }
     let mut inside = |name: &str, before: Option<&Value>, after: Option<&Value>| {
         let length = at.len();
         at.push('/');
         at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        walk(before, after, at, never, found);
+        walk(before, after, at, ignored, found);
         at.truncate(length);
     };
     match (before, after) {
@@ -86,8 +87,11 @@ mod tests {
             assert!(!more);
             found.into_iter().map(|one| one.path).collect::<Vec<_>>()
         };
-        assert_eq!(paths(Compared::Versions), ["/metadata/labels", "/metadata/uid", "/spec/list/1/x", "/spec/list/2"]);
-        assert_eq!(paths(Compared::Clusters), ["/metadata/labels", "/spec/list/1/x", "/spec/list/2"]);
+        assert_eq!(
+            paths(ComparisonKind::Versions),
+            ["/metadata/labels", "/metadata/uid", "/spec/list/1/x", "/spec/list/2"]
+        );
+        assert_eq!(paths(ComparisonKind::Clusters), ["/metadata/labels", "/spec/list/1/x", "/spec/list/2"]);
     }
 
     fn manifest() -> impl Strategy<Value = Value> {
@@ -104,7 +108,7 @@ mod tests {
         /// Each returned value is the one at its path, and there are differences exactly if the manifests differ.
         #[test]
         fn reported_values_are_at_the_reported_paths(before in manifest(), after in manifest()) {
-            let (found, _) = differences(&before, &after, Compared::Versions);
+            let (found, _) = differences(&before, &after, ComparisonKind::Versions);
             prop_assert_eq!(found.is_empty(), before == after);
             for one in found {
                 prop_assert_eq!(before.pointer(&one.path), one.before.as_ref());

@@ -1,21 +1,21 @@
-//! Durations in Go's notation (`1h30m`, `1.5s`, `-2ms`): `time.ParseDuration`. Pure.
+//! Durations in Go's notation (`1h30m`, `1.5s`, `-2ms`): `time.ParseDuration`.
 
 use jiff::SignedDuration;
 
 /// Reason why a text is not a duration, in Go's wording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum DurationError {
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
     #[error("time: missing unit in duration {0:?}")]
-    NoUnit(String),
+    MissingUnit(String),
     #[error("time: unknown unit {unit:?} in duration {text:?}")]
-    Unit { unit: String, text: String },
+    UnknownUnit { unit: String, text: String },
 }
 
 /// Parses a duration; Go counts nanoseconds in 64 bits.
-pub fn parse(text: &str) -> Result<SignedDuration, Unreadable> {
-    let invalid = || Unreadable::Invalid(text.to_owned());
+pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
+    let invalid = || DurationError::Invalid(text.to_owned());
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -40,8 +40,8 @@ pub fn parse(text: &str) -> Result<SignedDuration, Unreadable> {
             "s" => 1e9,
             "m" => 60e9,
             "h" => 3600e9,
-            "" => return Err(Unreadable::NoUnit(text.to_owned())),
-            unit => return Err(Unreadable::Unit { unit: unit.to_owned(), text: text.to_owned() }),
+            "" => return Err(DurationError::MissingUnit(text.to_owned())),
+            unit => return Err(DurationError::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() }),
         };
         sum += amount * nanos;
         rest = after;

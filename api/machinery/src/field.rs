@@ -1,5 +1,5 @@
-//! Field errors in the wording and order of API servers. Admission and the aggregated API collect them and return a
-//! `Status` with causes.
+//! Field errors in the wording and order of API servers. Admission and the aggregated APIs collect them and respond with
+//! a `Status` that has a cause for each.
 
 use std::fmt;
 
@@ -53,13 +53,13 @@ impl FieldErrorKind {
     }
 }
 
-/// An error of one field.
+/// An error about one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     pub kind: FieldErrorKind,
     /// The path in Kubernetes' notation: `spec.containers[0].name`, `metadata.labels[a/b]`.
     pub field: String,
-    /// The invalid value as printed; None for types without a value.
+    /// The invalid value in JSON; None for types of errors without a value.
     pub value: Option<String>,
     pub detail: String,
 }
@@ -75,11 +75,11 @@ impl FieldError {
     }
 
     pub fn invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Invalid, field, Some(printed(value)), detail)
+        Self::new(FieldErrorKind::Invalid, field, Some(go_json(value)), detail)
     }
 
     pub fn type_invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::TypeInvalid, field, Some(printed(value)), detail)
+        Self::new(FieldErrorKind::TypeInvalid, field, Some(go_json(value)), detail)
     }
 
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -87,10 +87,10 @@ impl FieldError {
     }
 
     pub fn duplicate<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
-        Self::new(FieldErrorKind::Duplicate, field, Some(printed(value)), "")
+        Self::new(FieldErrorKind::Duplicate, field, Some(go_json(value)), "")
     }
 
-    /// Adds details to an error.
+    /// Replaces the detail.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
@@ -104,7 +104,7 @@ impl FieldError {
     pub fn not_supported<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
         let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        Self::new(FieldErrorKind::NotSupported, field, Some(printed(value)), detail)
+        Self::new(FieldErrorKind::NotSupported, field, Some(go_json(value)), detail)
     }
 
     /// Like [`FieldError::not_supported`], with sorted values.
@@ -119,7 +119,7 @@ impl FieldError {
     }
 
     pub fn not_found<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
-        Self::new(FieldErrorKind::NotFound, field, Some(printed(value)), "")
+        Self::new(FieldErrorKind::NotFound, field, Some(go_json(value)), "")
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
@@ -159,8 +159,8 @@ pub fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// A value as printed by Go's JSON encoder, with fields in declaration order.
-pub fn printed<V: Serialize + ?Sized>(value: &V) -> String {
+/// A value as Go's JSON encoder prints it, with fields in declaration order.
+pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("<{error}>"));
     if text.starts_with('"') {
         return text;

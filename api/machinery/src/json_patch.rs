@@ -6,17 +6,17 @@ use serde_json::Value;
 use crate::nesting;
 
 /// Maximum number of bytes that the operations of a patch may copy, as in kube-apiserver.
-const MAX_COPIED: usize = 3 * 1024 * 1024;
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Number of bytes copied by the operations of a patch.
 #[derive(Debug, Default)]
-pub struct Copied(usize);
+pub struct CopiedBytes(usize);
 
 /// Applies one operation. None if it fails or exceeds the limits of copies or depth; `doc` may then lack the value
 /// of a `move`. `copied` is the counter of the whole patch.
-pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<()> {
+pub fn apply(doc: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
-    let path = pointer(text("path")?)?;
+    let path = parse_pointer(text("path")?)?;
     // A missing value is null.
     let value = || operation.get("value").cloned().unwrap_or_default();
     match text("op")? {
@@ -24,11 +24,11 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<
         "remove" => remove(doc, &path).map(drop),
         "replace" => replace(doc, &path, value()),
         "move" => {
-            let value = remove(doc, &pointer(text("from")?)?)?;
+            let value = remove(doc, &parse_pointer(text("from")?)?)?;
             add(doc, &path, value)
         }
         "copy" => {
-            let from = pointer(text("from")?)?;
+            let from = parse_pointer(text("from")?)?;
             let (last, up) = from.split_last()?;
             let value = match get(doc, up)? {
                 Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
@@ -36,7 +36,7 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<
             };
             // Repeated copies of an object into itself would exhaust the memory.
             copied.0 += value.to_string().len();
-            if copied.0 > MAX_COPIED {
+            if copied.0 > MAX_COPIED_BYTES {
                 return None;
             }
             add(doc, &path, value)
@@ -50,7 +50,7 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<
     }
 }
 
-fn pointer(path: &str) -> Option<Vec<String>> {
+fn parse_pointer(path: &str) -> Option<Vec<String>> {
     if path.is_empty() {
         return Some(Vec::new());
     }
@@ -75,7 +75,7 @@ fn get<'a>(doc: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
+fn get_mut<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     path.iter().try_fold(doc, |node, token| match node {
         Value::Object(fields) => fields.get_mut(token),
         Value::Array(items) => {
@@ -89,8 +89,8 @@ fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
 /// Also `None` if the document would nest too deeply: an object copied into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let (last, up) = path.split_last()?;
-    fits(path, &value)?;
-    match parent(doc, up)? {
+    check_depth(path, &value)?;
+    match get_mut(doc, up)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
         }
@@ -105,13 +105,13 @@ fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
 }
 
 /// None if a value at this path would nest too deeply.
-fn fits(path: &[String], value: &Value) -> Option<()> {
+fn check_depth(path: &[String], value: &Value) -> Option<()> {
     let left = nesting::MAX_DEPTH.checked_sub(path.len())?;
-    (!nesting::exceeds(value, left)).then_some(())
+    (!nesting::exceeds_depth(value, left)).then_some(())
 }
 
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
-    fits(path, &value)?;
+    check_depth(path, &value)?;
     let Some((last, up)) = path.split_last() else {
         // The whole document can only be replaced.
         if value.is_object() || value.is_array() {
@@ -119,7 +119,7 @@ fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
         }
         return Some(());
     };
-    match parent(doc, up)? {
+    match get_mut(doc, up)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
         }
@@ -134,7 +134,7 @@ fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
 
 fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
     let (last, up) = path.split_last()?;
-    match parent(doc, up)? {
+    match get_mut(doc, up)? {
         Value::Object(fields) => fields.remove(last),
         Value::Array(items) => {
             let at = index(last, items.len()).filter(|at| *at < items.len())?;
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     fn patched(doc: Value, operations: &Value) -> Option<Value> {
-        let (mut doc, mut copied) = (doc, Copied::default());
+        let (mut doc, mut copied) = (doc, CopiedBytes::default());
         operations.as_array()?.iter().try_for_each(|operation| apply(&mut doc, operation, &mut copied))?;
         Some(doc)
     }

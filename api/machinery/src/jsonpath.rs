@@ -79,7 +79,7 @@ impl JsonPath {
             _ => trimmed,
         };
         let mut parser = Parser { rest: inner.chars().peekable(), depth: 0 };
-        let path = parser.path()?;
+        let path = parser.parse_path()?;
         match parser.rest.next() {
             None => Ok(path),
             Some(c) => Err(ParseError::UnexpectedCharacter(c)),
@@ -139,7 +139,7 @@ impl fmt::Display for Step {
             {
                 write!(f, ".{name}")
             }
-            Step::Field(name) => write!(f, "[{}]", quoted(name)),
+            Step::Field(name) => write!(f, "[{}]", quote(name)),
             Step::Wildcard => f.write_str("[*]"),
             Step::Index(index) => write!(f, "[{index}]"),
             Step::Slice { start, end, step } => write!(f, "[{}:{}:{step}]", bound(start), bound(end)),
@@ -161,13 +161,13 @@ impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operand::Path(path) => write!(f, "@{path}"),
-            Operand::Literal(Value::String(text)) => f.write_str(&quoted(text)),
+            Operand::Literal(Value::String(text)) => f.write_str(&quote(text)),
             Operand::Literal(other) => write!(f, "{other}"),
         }
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
@@ -199,19 +199,19 @@ impl Step {
                     found.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
                 }
             }
-            Step::Slice { start, end, step } => slice(value, *start, *end, *step, found),
+            Step::Slice { start, end, step } => select_slice(value, *start, *end, *step, found),
             Step::Union(steps) => steps.iter().for_each(|step| step.select(value, found)),
-            Step::Recursive => descend(value, found),
+            Step::Recursive => select_descendants(value, found),
             Step::Filter(left, right) => {
                 if let Value::Array(items) = value {
-                    found.extend(items.iter().filter(|item| holds(item, left, right.as_ref())));
+                    found.extend(items.iter().filter(|item| filter_matches(item, left, right.as_ref())));
                 }
             }
         }
     }
 }
 
-fn slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, found: &mut Vec<&'a Value>) {
+fn select_slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, found: &mut Vec<&'a Value>) {
     let Value::Array(items) = value else { return };
     let len = items.len() as i64;
     let clamp = |n: i64| (if n < 0 { n + len } else { n }).clamp(0, len);
@@ -223,16 +223,16 @@ fn slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, 
     found.extend(items[from..to].iter().step_by(step));
 }
 
-fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+fn select_descendants<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
     found.push(value);
     match value {
-        Value::Array(items) => items.iter().for_each(|item| descend(item, found)),
-        Value::Object(map) => map.values().for_each(|item| descend(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| select_descendants(item, found)),
+        Value::Object(map) => map.values().for_each(|item| select_descendants(item, found)),
         _ => {}
     }
 }
 
-fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>) -> bool {
+fn filter_matches(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>) -> bool {
     let first = |operand: &Operand| match operand {
         Operand::Literal(value) => Some(value.clone()),
         Operand::Path(path) => path.find(item).first().copied().cloned(),
@@ -272,7 +272,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn path(&mut self) -> Result<JsonPath, ParseError> {
+    fn parse_path(&mut self) -> Result<JsonPath, ParseError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(ParseError::UnexpectedCharacter('['));
@@ -290,19 +290,21 @@ impl Parser<'_> {
                             self.rest.next();
                             steps.push(Step::Recursive);
                             if self.rest.peek().is_some_and(|c| *c != '[') {
-                                steps.push(self.field()?);
+                                steps.push(self.parse_field()?);
                             }
                         }
                         // `.['a']` and a lone `.` select nothing by themselves.
                         Some('[') | None => {}
-                        Some(_) => steps.push(self.field()?),
+                        Some(_) => steps.push(self.parse_field()?),
                     }
                 }
                 '[' => {
                     self.rest.next();
-                    steps.push(self.bracket()?);
+                    steps.push(self.parse_bracket()?);
                 }
-                c if steps.is_empty() && (c.is_alphanumeric() || c == '_' || c == '*') => steps.push(self.field()?),
+                c if steps.is_empty() && (c.is_alphanumeric() || c == '_' || c == '*') => {
+                    steps.push(self.parse_field()?)
+                }
                 _ => break,
             }
         }
@@ -310,7 +312,7 @@ impl Parser<'_> {
         Ok(JsonPath { steps })
     }
 
-    fn field(&mut self) -> Result<Step, ParseError> {
+    fn parse_field(&mut self) -> Result<Step, ParseError> {
         let mut name = String::new();
         while let Some(&c) = self.rest.peek() {
             match c {
@@ -333,11 +335,11 @@ impl Parser<'_> {
         }
     }
 
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         while self.rest.next_if(|c| *c == ' ').is_some() {}
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, ParseError> {
+    fn parse_quoted(&mut self, quote: char) -> Result<String, ParseError> {
         let mut text = String::new();
         loop {
             match self.rest.next() {
@@ -349,14 +351,14 @@ impl Parser<'_> {
         }
     }
 
-    fn bracket(&mut self) -> Result<Step, ParseError> {
-        self.blanks();
+    fn parse_bracket(&mut self) -> Result<Step, ParseError> {
+        self.skip_blanks();
         if self.rest.next_if_eq(&'?').is_some() {
-            return self.filter();
+            return self.parse_filter();
         }
         let mut steps = Vec::new();
         loop {
-            self.blanks();
+            self.skip_blanks();
             let step = match self.rest.peek() {
                 None => return Err(ParseError::UnterminatedArray),
                 Some('*') => {
@@ -365,12 +367,12 @@ impl Parser<'_> {
                 }
                 Some(&quote @ ('\'' | '"')) => {
                     self.rest.next();
-                    Step::Field(self.quoted(quote)?)
+                    Step::Field(self.parse_quoted(quote)?)
                 }
-                Some(_) => self.subscript()?,
+                Some(_) => self.parse_subscript()?,
             };
             steps.push(step);
-            self.blanks();
+            self.skip_blanks();
             match self.rest.next() {
                 Some(',') => {}
                 Some(']') if steps.len() == 1 => return Ok(steps.remove(0)),
@@ -382,7 +384,7 @@ impl Parser<'_> {
     }
 
     /// `3`, `-1`, `1:`, `:2`, `1:5:2`, or a bare key.
-    fn subscript(&mut self) -> Result<Step, ParseError> {
+    fn parse_subscript(&mut self) -> Result<Step, ParseError> {
         let mut text = String::new();
         while let Some(c) = self.rest.next_if(|c| !matches!(c, ',' | ']')) {
             text.push(c);
@@ -406,12 +408,12 @@ impl Parser<'_> {
         }
     }
 
-    fn filter(&mut self) -> Result<Step, ParseError> {
+    fn parse_filter(&mut self) -> Result<Step, ParseError> {
         if self.rest.next() != Some('(') {
             return Err(ParseError::UnterminatedFilter);
         }
-        let left = self.operand()?;
-        self.blanks();
+        let left = self.parse_operand()?;
+        self.skip_blanks();
         let mut symbol = String::new();
         while let Some(c) = self.rest.next_if(|c| matches!(c, '=' | '!' | '<' | '>')) {
             symbol.push(c);
@@ -427,12 +429,12 @@ impl Parser<'_> {
             _ => return Err(ParseError::UnexpectedCharacter(symbol.chars().next().unwrap_or('='))),
         };
         let right = match right {
-            Some(comparison) => Some((comparison, self.operand()?)),
+            Some(comparison) => Some((comparison, self.parse_operand()?)),
             None => None,
         };
-        self.blanks();
+        self.skip_blanks();
         match (self.rest.next(), {
-            self.blanks();
+            self.skip_blanks();
             self.rest.next()
         }) {
             (Some(')'), Some(']')) => Ok(Step::Filter(left, right)),
@@ -440,15 +442,15 @@ impl Parser<'_> {
         }
     }
 
-    fn operand(&mut self) -> Result<Operand, ParseError> {
-        self.blanks();
+    fn parse_operand(&mut self) -> Result<Operand, ParseError> {
+        self.skip_blanks();
         match self.rest.peek() {
             None => Err(ParseError::UnterminatedFilter),
             Some(&quote @ ('\'' | '"')) => {
                 self.rest.next();
-                Ok(Operand::Literal(Value::String(self.quoted(quote)?)))
+                Ok(Operand::Literal(Value::String(self.parse_quoted(quote)?)))
             }
-            Some('@' | '$' | '.') => Ok(Operand::Path(self.path()?)),
+            Some('@' | '$' | '.') => Ok(Operand::Path(self.parse_path()?)),
             Some(_) => {
                 let mut text = String::new();
                 while let Some(c) = self.rest.next_if(|c| !matches!(c, ' ' | ')' | '=' | '!' | '<' | '>')) {

@@ -26,17 +26,17 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
 }
 
-/// A parameter that must be an integer.
+/// A parameter that must be an integer, but is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.ParseInt: parsing {text:?}: {why}")]
-pub struct NoInteger {
+pub struct ParseIntegerError {
     text: String,
     why: &'static str,
 }
 
 /// Parses an integer of a query.
-pub fn integer(text: &str) -> Result<i64, NoInteger> {
-    text.parse().map_err(|error: std::num::ParseIntError| NoInteger {
+pub fn parse_integer(text: &str) -> Result<i64, ParseIntegerError> {
+    text.parse().map_err(|error: std::num::ParseIntError| ParseIntegerError {
         text: text.to_owned(),
         why: match error.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
@@ -46,16 +46,16 @@ pub fn integer(text: &str) -> Result<i64, NoInteger> {
 }
 
 /// Parses a boolean of a query: present without a value means true.
-pub fn boolean(text: &str) -> bool {
+pub fn parse_boolean(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
 impl ListOptions {
     /// `first` returns the first value of a parameter if it is present.
-    pub fn read<'q>(first: impl Fn(&str) -> Option<&'q str>) -> Result<Self, NoInteger> {
+    pub fn parse<'q>(first: impl Fn(&str) -> Option<&'q str>) -> Result<Self, ParseIntegerError> {
         let text = |name: &str| first(name).unwrap_or_default().to_owned();
-        let number = |name: &str| first(name).map_or(Ok(0), integer);
-        let flag = |name: &str| first(name).map(boolean);
+        let number = |name: &str| first(name).map_or(Ok(0), parse_integer);
+        let flag = |name: &str| first(name).map(parse_boolean);
         Ok(Self {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
@@ -71,12 +71,12 @@ impl ListOptions {
     }
 
     /// Page size, if limited.
-    pub fn page(&self) -> Option<usize> {
+    pub fn page_size(&self) -> Option<usize> {
         usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
     }
 
     /// Validates the combination of options. `watch_list`: a watch may request initial events.
-    pub fn check(&self, watch_list: bool) -> Vec<FieldError> {
+    pub fn validate(&self, watch_list: bool) -> Vec<FieldError> {
         if self.watch { self.check_watch(watch_list) } else { self.check_list() }
     }
 
@@ -152,9 +152,9 @@ mod tests {
     fn parsed(query: &str, watch_list: bool) -> String {
         let pairs: Vec<(&str, &str)> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let first = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-        match ListOptions::read(first) {
+        match ListOptions::parse(first) {
             Ok(options) => {
-                let errors: Vec<String> = options.check(watch_list).iter().map(ToString::to_string).collect();
+                let errors: Vec<String> = options.validate(watch_list).iter().map(ToString::to_string).collect();
                 errors.join("\n")
             }
             Err(error) => error.to_string(),
@@ -237,6 +237,6 @@ mod tests {
     #[case("limit=-5", None)]
     fn pages(#[case] query: &str, #[case] expected: Option<usize>) {
         let limit = query.strip_prefix("limit=");
-        assert_eq!(ListOptions::read(|name| limit.filter(|_| name == "limit")).unwrap().page(), expected);
+        assert_eq!(ListOptions::parse(|name| limit.filter(|_| name == "limit")).unwrap().page_size(), expected);
     }
 }

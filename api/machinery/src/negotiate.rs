@@ -1,5 +1,4 @@
 //! Content negotiation: chooses the representation of a response from `Accept`, and reads that of a request body from `Content-Type`.
-//! Pure.
 
 use crate::status::{ApiError, ApiResult, Details, Reason};
 
@@ -30,7 +29,7 @@ pub enum Encoding {
 
 /// The chosen representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Accepted {
+pub struct Representation {
     pub encoding: Encoding,
     pub shape: Shape,
     /// Tables and metadata in `meta.k8s.io/v1beta1`, for clients before Kubernetes 1.15.
@@ -49,7 +48,7 @@ impl MediaRange<'_> {
     }
 }
 
-fn ranges(accept: &str) -> Vec<MediaRange<'_>> {
+fn parse_ranges(accept: &str) -> Vec<MediaRange<'_>> {
     let mut all: Vec<MediaRange<'_>> = accept
         .split(',')
         .map(str::trim)
@@ -73,7 +72,7 @@ pub enum Offer {
     /// An object of a kind with a table.
     Object,
     /// An object of a kind without a table: a review, a binding, a token.
-    Untabled,
+    ObjectWithoutTable,
     /// A list or a watch.
     Collection,
     /// Custom resources, which share one route.
@@ -103,9 +102,9 @@ const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes
 
 impl Offer {
     /// Media types that a route declares; they do not match `application/*`. `None` for paths without a declared list.
-    fn produced(self) -> Option<String> {
+    fn produced_media_types(self) -> Option<String> {
         match self {
-            Self::Object | Self::Untabled | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
+            Self::Object | Self::ObjectWithoutTable | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
             Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
             Self::Version => Some("application/json".to_owned()),
             Self::Custom | Self::Groups | Self::Document | Self::Merged | Self::MergedStream => None,
@@ -125,11 +124,11 @@ impl Offer {
     }
 
     fn has_table(self) -> bool {
-        !self.is_discovery() && self != Self::Untabled
+        !self.is_discovery() && self != Self::ObjectWithoutTable
     }
 
     /// Media types in the message of a 406 for a known media type with parameters (`as`, `g`, `v`) that are not offered.
-    fn media(self) -> &'static str {
+    fn accepted_media_types(self) -> &'static str {
         match self {
             Self::Merged => "application/json",
             Self::MergedStream => "application/json;stream=watch",
@@ -139,23 +138,23 @@ impl Offer {
 }
 
 /// Chooses a representation.
-pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
+pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Representation> {
     let header = header.unwrap_or_default();
     if header.is_empty() {
-        return Ok(Accepted::default());
+        return Ok(Representation::default());
     }
-    let wanted = ranges(header);
-    if let Some(produced) = offer.produced() {
+    let wanted = parse_ranges(header);
+    if let Some(produced) = offer.produced_media_types() {
         let is_produced = |kind: &str| kind == "*/*" || produced.split(", ").any(|media| media == kind);
         if !wanted.iter().any(|range| is_produced(range.kind)) {
             return Err(not_acceptable(&produced));
         }
     }
     if offer == Offer::Version {
-        return Ok(Accepted::default());
+        return Ok(Representation::default());
     }
     let wants_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
-    let mut declined = offer.produced().is_some();
+    let mut declined = offer.produced_media_types().is_some();
     for range in wanted {
         let encoding = match range.kind {
             "application/json" | "application/*" | "*/*" => Encoding::Json,
@@ -165,35 +164,39 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
         declined = false;
         if let Some(shape) = shape(&range, offer) {
             let beta = range.get("g") == "meta.k8s.io" && range.get("v") == "v1beta1" && shape != Shape::Object;
-            return Ok(Accepted { encoding, shape, beta });
+            return Ok(Representation { encoding, shape, beta });
         }
     }
     let known = |media: &'static str| if wants_protobuf && media == MEDIA { SERVED } else { media };
     // A client that accepts protobuf only gets the refusal of the route.
-    Err(if declined { not_acceptable(known(MEDIA)) } else { transforms(known(offer.media())) })
+    Err(if declined {
+        not_acceptable(known(MEDIA))
+    } else {
+        transformation_not_acceptable(known(offer.accepted_media_types()))
+    })
 }
 
 /// 406 for a watch of a kind without watches.
-pub fn no_stream() -> ApiError {
-    transforms(STREAMS)
+pub fn stream_not_acceptable() -> ApiError {
+    transformation_not_acceptable(STREAMS)
 }
 
 /// 406 for `as=PartialObjectMetadata` of a list of this Go type.
 pub fn list_not_acceptable(go_type: &str) -> ApiError {
-    wrong_shape(&format!("PartialObjectMetadata, but the requested object is a list (*{go_type})"))
+    shape_not_acceptable(&format!("PartialObjectMetadata, but the requested object is a list (*{go_type})"))
 }
 
 /// 406 for `as=PartialObjectMetadataList` of an object of this Go type.
 pub fn object_not_acceptable(go_type: &str) -> ApiError {
-    wrong_shape(&format!("PartialObjectMetadataList, but the requested object is not a list (*{go_type})"))
+    shape_not_acceptable(&format!("PartialObjectMetadataList, but the requested object is not a list (*{go_type})"))
 }
 
-fn wrong_shape(why: &str) -> ApiError {
+fn shape_not_acceptable(why: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("you requested {why}"))
 }
 
 /// 406 for a known media type with a transformation that is not available.
-fn transforms(media: &str) -> ApiError {
+fn transformation_not_acceptable(media: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("only the following media types are accepted: {media}"))
 }
 
@@ -251,8 +254,8 @@ mod tests {
 
     #[test]
     fn the_first_available_media_type_is_chosen() {
-        let object = Accepted::default();
-        let table = Accepted { shape: Shape::Table, ..object };
+        let object = Representation::default();
+        let table = Representation { shape: Shape::Table, ..object };
         let cases = [
             ("", Ok(object)),
             ("*/*", Ok(object)),
@@ -280,8 +283,8 @@ mod tests {
             ),
             (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA}, {STREAMS}")),
             (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA}")),
-            (Offer::Untabled, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
-            (Offer::Untabled, "text/plain", format!("{ROUTE}{MEDIA}")),
+            (Offer::ObjectWithoutTable, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
+            (Offer::ObjectWithoutTable, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Groups, "text/plain", format!("{FORM}{MEDIA}")),
             (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA}")),
             (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
@@ -299,14 +302,14 @@ mod tests {
         }
         let taken =
             [(Offer::Version, "application/json;v=v9"), (Offer::Groups, "application/*"), (Offer::Document, "*/*")];
-        let metadata = Accepted { shape: Shape::PartialMetadata, ..object };
+        let metadata = Representation { shape: Shape::PartialMetadata, ..object };
         for (header, expected) in [
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", object),
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", metadata),
         ] {
-            assert_eq!(accept(Some(header), Offer::Untabled), Ok(expected), "{header}");
+            assert_eq!(accept(Some(header), Offer::ObjectWithoutTable), Ok(expected), "{header}");
         }
-        let old = Accepted { beta: true, ..table };
+        let old = Representation { beta: true, ..table };
         for offer in [Offer::Object, Offer::Custom, Offer::Merged, Offer::MergedStream] {
             let header = "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json";
             assert_eq!(accept(Some(header), offer), Ok(old), "{offer:?}");

@@ -7,9 +7,9 @@ use serde_json::Value;
 pub const MAX_DEPTH: usize = 120;
 
 /// True if some value within `value` has a greater depth than `depth`, where `value` itself has depth 0.
-pub fn exceeds(value: &Value, depth: usize) -> bool {
+pub fn exceeds_depth(value: &Value, depth: usize) -> bool {
     let inner = |value: &Value| match depth.checked_sub(1) {
-        Some(left) => exceeds(value, left),
+        Some(left) => exceeds_depth(value, left),
         None => true,
     };
     match value {
@@ -32,6 +32,6 @@ mod tests {
     #[case::just_deep_enough(json!({"a": [1]}), 2, false)]
     #[case::in_a_list(json!([[], [[1]]]), 2, true)]
     fn depths(#[case] value: Value, #[case] depth: usize, #[case] expected: bool) {
-        assert_eq!(exceeds(&value, depth), expected);
+        assert_eq!(exceeds_depth(&value, depth), expected);
     }
 }

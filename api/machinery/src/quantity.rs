@@ -62,17 +62,17 @@ impl Quantity {
 
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let parts = Parts::split(text)?;
-        let scale = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
+        let scale = parse_scale(parts.suffix).ok_or(QuantityError::Suffix)?;
         parts.amount(scale)
     }
 
     /// The output of Go's API machinery for a quantity parsed from this text: unchanged if it looks canonical,
     /// otherwise in canonical form.
-    pub fn rewritten(text: &str) -> Result<String, QuantityError> {
+    pub fn canonicalize(text: &str) -> Result<String, QuantityError> {
         let parts = Parts::split(text)?;
-        let scale = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
+        let scale = parse_scale(parts.suffix).ok_or(QuantityError::Suffix)?;
         let quantity = parts.amount(scale)?;
-        if parts.stays(scale) {
+        if parts.is_canonical(scale) {
             return Ok(text.to_owned());
         }
         if quantity.nano.unsigned_abs() >= i128::MAX.unsigned_abs() && !scale.binary {
@@ -186,7 +186,7 @@ struct Scale {
     format: Format,
 }
 
-fn interpret(suffix: &str) -> Option<Scale> {
+fn parse_scale(suffix: &str) -> Option<Scale> {
     if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(word, _)| *word == suffix) {
         return Some(Scale { binary: false, exponent: *exponent, format: Format::DecimalSI });
     }
@@ -237,7 +237,7 @@ impl<'t> Parts<'t> {
 
     /// The text as Go's fast path parses it: as a machine integer without the point. Other texts are parsed more
     /// strictly.
-    fn machine(&self, scale: Scale) -> Option<i64> {
+    fn parse_fast(&self, scale: Scale) -> Option<i64> {
         let whole = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
         let (room, factor, exponent) = match scale.binary {
@@ -253,8 +253,8 @@ impl<'t> Parts<'t> {
     }
 
     /// True if Go keeps the text because it considers it canonical.
-    fn stays(&self, scale: Scale) -> bool {
-        let Some(number) = self.machine(scale) else { return false };
+    fn is_canonical(&self, scale: Scale) -> bool {
+        let Some(number) = self.parse_fast(scale) else { return false };
         if scale.binary {
             return number & 7 != 0;
         }
@@ -282,7 +282,7 @@ impl<'t> Parts<'t> {
     }
 
     fn amount(&self, scale: Scale) -> Result<Quantity, QuantityError> {
-        if self.empty && self.machine(scale).is_none() {
+        if self.empty && self.parse_fast(scale).is_none() {
             return Err(QuantityError::Numeric);
         }
         // Beyond this number of digits, the value exceeds the limit or is below the smallest fraction.
@@ -487,7 +487,7 @@ mod tests {
         let lines = include_str!("fixtures/quantities.tsv").lines().filter(|line| !line.starts_with('#'));
         let differs = lines.filter_map(|line| {
             let (written, wanted) = line.split_once('\t').unwrap();
-            let given = Quantity::rewritten(written).unwrap_or_else(|_| "!".to_owned());
+            let given = Quantity::canonicalize(written).unwrap_or_else(|_| "!".to_owned());
             (given != wanted).then_some(written)
         });
         assert_eq!(differs.collect::<Vec<_>>(), UNLIKE_GO);
@@ -522,9 +522,9 @@ mod tests {
             let again = Quantity::parse(&read.to_string()).unwrap();
             prop_assert_eq!(read, again);
             prop_assert_eq!(read.to_string(), again.to_string());
-            let kept = Quantity::rewritten(&text).unwrap();
+            let kept = Quantity::canonicalize(&text).unwrap();
             prop_assert_eq!(Quantity::parse(&kept).unwrap(), read);
-            prop_assert_eq!(Quantity::rewritten(&kept).unwrap(), kept);
+            prop_assert_eq!(Quantity::canonicalize(&kept).unwrap(), kept);
         }
     }
 }

@@ -19,17 +19,17 @@ const KEYS: [&str; 4] =
 const LAST_APPLIED: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
 /// Maximum total size of all annotations of an object, in bytes.
-const LONGEST_ANNOTATION: usize = 256 << 10;
+const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 /// Longer runs of unbroken characters are treated as encoded; hexadecimal digests are shorter.
-const LONGEST_WORD: usize = 128;
+const MAX_PLAIN_WORD_BYTES: usize = 128;
 /// Shorter words are not decoded, because no object is that small.
-const SHORTEST_ENCODED: usize = 12;
+const MIN_ENCODED_BYTES: usize = 12;
 /// Maximum depth of nested encodings.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 /// Shorter values of the object are not searched for in annotations, because they may occur by chance. Values of at
 /// least the second length are also searched for within words.
-const SHORTEST_VALUE: usize = 6;
-const SHORTEST_PART: usize = 8;
+const MIN_VALUE_BYTES: usize = 6;
+const MIN_PART_BYTES: usize = 8;
 
 /// First bytes of compressed data: gzip, zlib, zstd, bzip2, xz.
 const COMPRESSED: [&[u8]; 7] =
@@ -46,18 +46,18 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIEN
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
     let is_copy = KEYS.iter().any(|known| key.starts_with(known)) || LAST_APPLIED.iter().any(|part| key.contains(part));
-    !is_copy && is_plain(value, DEEPEST) && !values.iter().any(|own| is_in(own, value.as_bytes()))
+    !is_copy && is_plain(value, MAX_DEPTH) && !values.iter().any(|own| contains_value(own, value.as_bytes()))
 }
 
 /// Removes annotations with copies of a Secret's values. Call it before the values are removed.
-pub fn drop_copies(secret: &mut Value) {
+pub fn remove_copies(secret: &mut Value) {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let values: Vec<Vec<u8>> = ["data", "stringData"]
         .into_iter()
         .flat_map(|field| {
             secret.get(field).and_then(Value::as_object).into_iter().flatten().map(move |one| (field, one))
         })
-        .filter_map(|(field, (_, value))| Some(values_of(field, &text(value)?, LONGEST_ANNOTATION)))
+        .filter_map(|(field, (_, value))| Some(secret_values(field, &text(value)?, MAX_ANNOTATION_BYTES)))
         .flatten()
         .collect();
     if let Some(annotations) = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -66,23 +66,23 @@ pub fn drop_copies(secret: &mut Value) {
 }
 
 /// True if the annotation of any object contains a Secret with its values, as text.
-pub fn holds_secret(value: &str) -> bool {
-    let mut kinds = value.split("kind").skip(1).filter_map(word_behind);
+pub fn contains_secret(value: &str) -> bool {
+    let mut kinds = value.split("kind").skip(1).filter_map(word_after);
     kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
 }
 
 /// The word after any number of quotes, colons and blanks.
-fn word_behind(text: &str) -> Option<&str> {
+fn word_after(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(['"', '\'', '\\', ':', ' ']);
     rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
 }
 
-fn is_plain(value: &str, deepest: usize) -> bool {
+fn is_plain(value: &str, max_depth: usize) -> bool {
     let value = value.trim();
     let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&'])
         || value.starts_with("---")
         || value.contains(['\n', '\r']);
-    !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, deepest))
+    !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, max_depth))
 }
 
 /// True if there is a key `data` or `stringData`, with any quoting.
@@ -104,16 +104,16 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         .filter(|w| !w.is_empty())
 }
 
-fn is_encoded(word: &str, deepest: usize) -> bool {
-    if word.len() > LONGEST_WORD {
+fn is_encoded(word: &str, max_depth: usize) -> bool {
+    if word.len() > MAX_PLAIN_WORD_BYTES {
         return true;
     }
-    if word.len() < SHORTEST_ENCODED {
+    if word.len() < MIN_ENCODED_BYTES {
         return false;
     }
     let hidden = |bytes: Vec<u8>| {
         COMPRESSED.iter().any(|begin| bytes.starts_with(begin))
-            || std::str::from_utf8(&bytes).is_ok_and(|text| deepest == 0 || !is_plain(text, deepest - 1))
+            || std::str::from_utf8(&bytes).is_ok_and(|text| max_depth == 0 || !is_plain(text, max_depth - 1))
     };
     let decoded = [STANDARD.decode(word).ok(), URL_SAFE.decode(word).ok(), hexadecimal(word)];
     decoded.into_iter().flatten().any(hidden)
@@ -126,25 +126,25 @@ fn hexadecimal(word: &str) -> Option<Vec<u8>> {
 }
 
 /// True if a text contains a value of the object: as a word, or within a word if the value is long enough.
-fn is_in(value: &[u8], text: &[u8]) -> bool {
-    if value.len() < SHORTEST_VALUE {
+fn contains_value(value: &[u8], text: &[u8]) -> bool {
+    if value.len() < MIN_VALUE_BYTES {
         return false;
     }
     memchr::memmem::find_iter(text, value).any(|at| {
         let before = at.checked_sub(1).and_then(|at| text.get(at));
         let ends = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-        value.len() >= SHORTEST_PART || ends(before) && ends(text.get(at + value.len()))
+        value.len() >= MIN_PART_BYTES || ends(before) && ends(text.get(at + value.len()))
     })
 }
 
 /// The values of a Secret's field, as stored and decoded.
-pub fn values_of(field: &str, value: &str, longest: usize) -> Vec<Vec<u8>> {
+pub fn secret_values(field: &str, value: &str, max_bytes: usize) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
-    if value.len() <= longest {
+    if value.len() <= max_bytes {
         values.push(value.as_bytes().to_vec());
     }
     if field == "data"
-        && value.len() / 4 * 3 <= longest + 3
+        && value.len() / 4 * 3 <= max_bytes + 3
         && let Ok(decoded) = STANDARD.decode(value)
     {
         values.push(decoded.trim_ascii().to_vec());
@@ -202,7 +202,7 @@ mod tests {
     #[case::zstd("a.b/c", &encoded(b"\x28\xb5\x2f\xfd\x04\x58\x61\0\0\0\0\0"))]
     #[case::hexadecimal("a.b/c", "7b2264617461223a7b7d7d")]
     #[case::escaped("a.b/c", "%7B%22data%22%3A%7B%7D%7D")]
-    #[case::long("a.b/c", &"A".repeat(LONGEST_WORD + 1))]
+    #[case::long("a.b/c", &"A".repeat(MAX_PLAIN_WORD_BYTES + 1))]
     fn copies_are_removed(#[case] key: &str, #[case] value: &str) {
         assert!(!is_harmless(key, value, &[b"hunter2".to_vec()]), "{value}");
     }
@@ -216,21 +216,21 @@ mod tests {
     #[case::store(r#"{"kind":"ExternalSecret","spec":{"secretStoreRef":{"kind":"SecretStore"},"data":[]}}"#, false)]
     #[case::config_map(r#"{"kind":"ConfigMap","data":{"a":"Secret"}}"#, false)]
     fn secrets_in_other_objects_annotations(#[case] value: &str, #[case] expected: bool) {
-        assert_eq!(holds_secret(value), expected);
+        assert_eq!(contains_secret(value), expected);
     }
 
     #[test]
     fn only_values_that_fit_are_compared() {
-        assert_eq!(values_of("data", "aHVudGVyMg==", 100), [b"aHVudGVyMg==".to_vec(), b"hunter2".to_vec()]);
-        assert_eq!(values_of("stringData", "hunter2", 100), [b"hunter2".to_vec()]);
-        assert!(values_of("data", &"A".repeat(1000), 100).is_empty());
+        assert_eq!(secret_values("data", "aHVudGVyMg==", 100), [b"aHVudGVyMg==".to_vec(), b"hunter2".to_vec()]);
+        assert_eq!(secret_values("stringData", "hunter2", 100), [b"hunter2".to_vec()]);
+        assert!(secret_values("data", &"A".repeat(1000), 100).is_empty());
     }
 
     #[test]
     fn copies_of_a_secret_are_removed_from_its_annotations() {
         let mut secret = serde_json::json!({"data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "second-one"}, "metadata": {
             "name": "s", "annotations": {"team": "a", "x": "hunter2", "y": "is second-one", "z": "{}"}}});
-        drop_copies(&mut secret);
+        remove_copies(&mut secret);
         assert_eq!(secret["metadata"]["annotations"], serde_json::json!({"team": "a"}));
     }
 
@@ -239,7 +239,7 @@ mod tests {
 
         /// A value is removed however it is encoded.
         #[test]
-        fn encoded_objects_are_removed(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
+        fn encoded_objects_are_removed(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=MAX_DEPTH, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");
             for _ in 0..times {
                 value = encoded(value.as_bytes());
@@ -250,7 +250,7 @@ mod tests {
         #[test]
         fn any_input_is_checked(key in "\\PC{0,40}", value in "\\PC{0,400}", own in prop::collection::vec(any::<u8>(), 0..20)) {
             is_harmless(&key, &value, &[own]);
-            holds_secret(&value);
+            contains_secret(&value);
         }
     }
 }

@@ -8,11 +8,11 @@ pub const NO_EXECUTE: &str = "NoExecute";
 /// True if a toleration covers a taint. An empty key with `Exists` covers every key, an empty effect every effect;
 /// an empty operator means `Equal`.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let given = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-    if given(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
+    let non_empty = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+    if non_empty(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
         return false;
     }
-    if given(&toleration.key).is_some_and(|key| key != taint.key) {
+    if non_empty(&toleration.key).is_some_and(|key| key != taint.key) {
         return false;
     }
     match toleration.operator.as_deref() {

@@ -117,7 +117,7 @@ fn ensure_map(value: &mut Value) -> &mut Map<String, Value> {
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("made an object above"),
+        _ => unreachable!("the value was replaced by an object above"),
     }
 }
 
@@ -172,14 +172,14 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 pub fn labels(object: &Value) -> BTreeMap<String, String> {
-    strings(at(object, &["metadata", "labels"]))
+    string_map(at(object, &["metadata", "labels"]))
 }
 
 pub fn annotations(object: &Value) -> BTreeMap<String, String> {
-    strings(at(object, &["metadata", "annotations"]))
+    string_map(at(object, &["metadata", "annotations"]))
 }
 
-fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
+fn string_map(value: Option<&Value>) -> BTreeMap<String, String> {
     let Some(map) = value.and_then(Value::as_object) else { return BTreeMap::new() };
     map.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
@@ -193,7 +193,7 @@ pub fn set_annotation(object: &mut Value, key: &str, value: &str) {
 }
 
 pub fn has_finalizer(object: &Value, finalizer: &str) -> bool {
-    finalizers(object).any(|have| have == finalizer)
+    finalizers(object).any(|existing| existing == finalizer)
 }
 
 pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
@@ -201,13 +201,13 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The value without null fields, at any depth, as a JSON merge patch (RFC 7386) stores it. Nulls in lists are kept.
-pub fn without_nulls(value: Value) -> Value {
+pub fn remove_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+            Value::Object(kept.map(|(key, value)| (key, remove_nulls(value))).collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(remove_nulls).collect()),
         other => other,
     }
 }
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn null_fields_are_removed_at_any_depth() {
         let value = json!({"a": null, "b": {"c": null}, "list": [null, {"d": null, "e": 1}], "f": ""});
-        assert_eq!(without_nulls(value), json!({"b": {}, "list": [null, {"e": 1}], "f": ""}));
-        assert_eq!(without_nulls(Value::Null), Value::Null);
+        assert_eq!(remove_nulls(value), json!({"b": {}, "list": [null, {"e": 1}], "f": ""}));
+        assert_eq!(remove_nulls(Value::Null), Value::Null);
     }
 
     #[test]

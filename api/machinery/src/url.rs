@@ -16,15 +16,15 @@ pub struct Url<'u> {
 impl<'u> Url<'u> {
     /// Fails with Go's message for an invalid URL.
     pub fn parse(text: &'u str) -> Result<Self, String> {
-        Self::read(text).map_err(|problem| format!("parse {text:?}: {problem}"))
+        Self::parse_parts(text).map_err(|problem| format!("parse {text:?}: {problem}"))
     }
 
-    fn read(text: &'u str) -> Result<Self, String> {
+    fn parse_parts(text: &'u str) -> Result<Self, String> {
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err("net/url: invalid control character in URL".to_owned());
         }
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let (scheme, rest) = scheme(rest)?;
+        let (scheme, rest) = split_scheme(rest)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut url = Self { scheme: scheme.to_ascii_lowercase(), query, fragment, ..Self::default() };
         let Some(authority) = rest.strip_prefix("//") else {
@@ -42,12 +42,12 @@ impl<'u> Url<'u> {
                 host
             }
         };
-        url.host = checked_host(host)?;
+        url.host = check_host(host)?;
         Ok(url)
     }
 
     /// Errors for parts that the URL of an API server or a webhook must not have.
-    pub fn surplus_parts(&self, field: &str) -> Vec<FieldError> {
+    pub fn forbidden_part_errors(&self, field: &str) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if let Some(user) = self.user {
             errors.push(FieldError::invalid(field, user, "user information is not permitted in the URL"));
@@ -62,7 +62,7 @@ impl<'u> Url<'u> {
     }
 }
 
-fn scheme(text: &str) -> Result<(&str, &str), String> {
+fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     for (index, character) in text.char_indices() {
         match character {
             'a'..='z' | 'A'..='Z' => {}
@@ -75,7 +75,7 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
     Ok(("", text))
 }
 
-fn checked_host(host: &str) -> Result<&str, String> {
+fn check_host(host: &str) -> Result<&str, String> {
     if let Some(character) =
         host.chars().find(|character| matches!(character, ' ' | '"' | '<' | '>' | '\\' | '^' | '`'))
     {

@@ -78,7 +78,7 @@ impl UserInfo {
     }
 
     /// Adds `system:authenticated`, or `system:unauthenticated` for the anonymous user, as every API server does.
-    pub fn completed(mut self) -> Self {
+    pub fn with_implied_groups(mut self) -> Self {
         let own = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
         if !self.groups.iter().any(|group| group == own) {
             self.groups.push(own.to_owned());

@@ -32,7 +32,7 @@ pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
     if url.host.is_empty() {
         errors.push(FieldError::invalid(field, url.host, format!("host must be specified{FORM}")));
     }
-    errors.extend(url.surplus_parts(field));
+    errors.extend(url.forbidden_part_errors(field));
     errors
 }
 

@@ -1,7 +1,7 @@
 //! apps.karmada.io/v1alpha1: rescheduling of workloads. Written by users; the status is written by the workload
 //! rebalancer controller.
 
-use crate::object::{is_default, kind, shape, word};
+use crate::object::{api_structs, is_default, kind, string_enum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The API group of this module.
@@ -15,7 +15,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// WorkloadRebalancerSpec lists the workloads to reschedule.
     pub struct WorkloadRebalancerSpec {
         #[schemars(length(min = 1))]
@@ -55,12 +55,12 @@ shape! {
     }
 }
 
-word! { open
+string_enum! { open
     /// RebalanceResult is the result of a rescheduling request.
     RebalanceResult { Successful = "Successful", Failed = "Failed" }
 }
 
-word! { open
+string_enum! { open
     /// RebalanceFailedReason is the reason of a failed request.
     RebalanceFailedReason { ReferencedBindingNotFound = "ReferencedBindingNotFound" }
 }

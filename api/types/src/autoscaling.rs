@@ -1,7 +1,7 @@
 //! autoscaling.karmada.io/v1alpha1: scaling across clusters by metrics and by schedule. Written by users; the
 //! status is written by the autoscaling controllers.
 
-use crate::object::{kind, shape};
+use crate::object::{api_structs, kind};
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerStatus, MetricSpec,
 };
@@ -26,7 +26,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// FederatedHPASpec defines the target, the limits and the metrics of the scaling.
     pub struct FederatedHPASpec {
         pub scale_target_ref: CrossVersionObjectReference,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{is_default, kind, shape, word};
+use crate::object::{api_structs, is_default, kind, string_enum};
 use crate::policy::ResourceList;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -24,7 +24,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ClusterSpec defines how a member cluster is accessed, and its properties.
     pub struct ClusterSpec {
         /// ID is the uid of the namespace kube-system in the member cluster.
@@ -161,7 +161,7 @@ shape! {
     }
 }
 
-word! { closed
+string_enum! { closed
     /// ClusterSyncMode is the way in which changes reach the member cluster.
     ClusterSyncMode {
         /// The control plane connects to the member.

@@ -1,7 +1,7 @@
 //! config.karmada.io/v1alpha1: interpretation of kinds by Lua scripts or webhooks, and the messages to and from
 //! interpreter webhooks. Written by users; read by the resource interpreter.
 
-use crate::object::{is_default, kind, shape, word};
+use crate::object::{api_structs, is_default, kind, string_enum};
 use crate::work::{AggregatedStatusItem, Component, ReplicaRequirements};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
@@ -27,7 +27,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ResourceInterpreterCustomizationSpec defines the kind and its scripts.
     pub struct ResourceInterpreterCustomizationSpec {
         pub target: CustomizationTarget,
@@ -209,7 +209,7 @@ pub struct GroupVersionKind {
     pub kind: String,
 }
 
-word! { open
+string_enum! { open
     /// InterpreterOperation is an operation of an interpreter.
     InterpreterOperation {
         All = "*",

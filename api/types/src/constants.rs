@@ -214,7 +214,7 @@ pub mod eviction {
     /// Crowsnest: failback; the temporary copy is evicted after the workload has returned.
     pub const REASON_RETURN_HOME: &str = "ReturnHome";
     pub const PRODUCER_TAINT_MANAGER: &str = "TaintManager";
-    pub const PRODUCER_GOING_HOME: &str = "GoingHome";
+    pub const PRODUCER_FAILBACK: &str = "GoingHome";
     pub const PRODUCER_APPLICATION_FAILOVER: &str = "resource-binding-application-failover-controller";
     pub const PRODUCER_CLUSTER_APPLICATION_FAILOVER: &str = "cluster-resource-binding-application-failover-controller";
 }

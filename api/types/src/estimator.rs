@@ -2,8 +2,8 @@
 //! `crowsnest_controllers::estimator::client`, the server is in `crowsnest-agent`.
 //!
 //! Karmada's messages are proto3. Kubernetes' types (quantities, node selectors, tolerations) are embedded as bytes
-//! in the encoding of Kubernetes' Go types, which includes empty strings; therefore strings are optional here. Both
-//! encodings are accepted.
+//! in the encoding of Kubernetes' Go types, which includes empty strings. Their strings are optional here, so that
+//! messages with and without empty strings are accepted.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub const MAX_AVAILABLE_COMPONENT_SETS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
 pub const GET_UNSCHEDULABLE_REPLICAS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/GetUnschedulableReplicas";
-/// Metadata key with the object of a request, for logs.
+/// gRPC metadata key of the object of a request, for logs.
 pub const OBJECT: &str = "object";
 /// Default port of estimators.
 pub const PORT: u16 = 10352;

@@ -1,7 +1,7 @@
 //! multicluster.x-k8s.io/v1alpha1: the Kubernetes multi-cluster services API (KEP-1645). Written by users; read by the
 //! service controllers.
 
-use crate::object::{kind, shape, word};
+use crate::object::{api_structs, kind, string_enum};
 use k8s_openapi::api::core::v1::SessionAffinityConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -23,7 +23,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ServiceExportStatus is the status of the export, with the conditions Valid and Conflict.
     pub struct ServiceExportStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ shape! {
     }
 }
 
-word! { closed
+string_enum! { closed
     /// ServiceImportType defines how the service is reached.
     ServiceImportType {
         /// By a cluster IP.

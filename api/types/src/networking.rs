@@ -1,7 +1,7 @@
 //! networking.karmada.io/v1alpha1: services and ingresses across clusters. Written by users; read by the service
 //! controllers.
 
-use crate::object::{kind, shape, word};
+use crate::object::{api_structs, kind, string_enum};
 use k8s_openapi::api::core::v1::ServiceStatus;
 use k8s_openapi::api::networking::v1::{IngressLoadBalancerStatus, IngressSpec};
 
@@ -24,7 +24,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// MultiClusterServiceSpec defines how a service is exposed, and its provider and consumer clusters.
     pub struct MultiClusterServiceSpec {
         /// Types are the exposure types. Exactly one is required.
@@ -87,7 +87,7 @@ shape! {
     }
 }
 
-word! { open
+string_enum! { open
     /// ExposureType defines how a service is exposed.
     ExposureType {
         /// To other clusters.

@@ -1,5 +1,5 @@
-//! Macros `kind!` and `word!`, with which the modules of API groups declare kinds and enumerations, and the `Kind`
-//! trait from which CRD manifests are generated.
+//! Macros `kind!`, `api_structs!` and `string_enum!`, with which the modules of API groups declare kinds, structures and
+//! enumerations, and the `Kind` trait from which CRD manifests are generated.
 
 /// Scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,8 +115,8 @@ macro_rules! kind {
 /// decoding and encoding never lose a value of a newer version; invalid values are rejected by the schema, not by
 /// decoding.
 ///
-/// `word!(open …)` leaves the schema a plain string, `word!(closed …)` makes it an enum.
-macro_rules! word {
+/// `string_enum!(open …)` leaves the schema a plain string, `string_enum!(closed …)` makes it an enum.
+macro_rules! string_enum {
     (@schema open $($value:literal),+) => { schemars::json_schema!({ "type": "string" }) };
     (@schema closed $($value:literal),+) => { schemars::json_schema!({ "type": "string", "enum": [$($value),+] }) };
     (
@@ -190,14 +190,14 @@ macro_rules! word {
             }
 
             fn json_schema(_generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                word!(@schema $openness $($value),+)
+                string_enum!(@schema $openness $($value),+)
             }
         }
     };
 }
 
-/// Derives and serde attributes shared by all structures of these APIs.
-macro_rules! shape {
+/// Declares structures of these APIs, with the derives and serde attributes that all of them have.
+macro_rules! api_structs {
     ($( $(#[$meta:meta])* pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? } )+) => {
         $(
             $(#[$meta])*
@@ -208,4 +208,4 @@ macro_rules! shape {
     };
 }
 
-pub(crate) use {kind, shape, word};
+pub(crate) use {api_structs, kind, string_enum};

@@ -1,7 +1,7 @@
 //! remedy.karmada.io/v1alpha1: actions for clusters with certain conditions. Written by users; read by the remedy
 //! controller.
 
-use crate::object::{kind, shape, word};
+use crate::object::{api_structs, kind, string_enum};
 
 /// The API group of this module.
 pub const GROUP: &str = "remedy.karmada.io";
@@ -13,7 +13,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// RemedySpec defines the clusters, conditions and actions.
     pub struct RemedySpec {
         /// ClusterAffinity selects the clusters. If unset, the remedy applies to all clusters.
@@ -48,12 +48,12 @@ shape! {
     }
 }
 
-word! { closed
+string_enum! { closed
     /// ClusterConditionOperator is the comparison of a condition's status.
     ClusterConditionOperator { Equal = "Equal", NotEqual = "NotEqual" }
 }
 
-word! { open
+string_enum! { open
     /// RemedyAction is an action to perform.
     RemedyAction {
         /// Multi-cluster services send no traffic to the cluster.

@@ -2,7 +2,7 @@
 //! the cache derives from them what it collects (`Interest` in `crowsnest_store`).
 
 use crate::cluster::LocalSecretReference;
-use crate::object::{kind, shape};
+use crate::object::{api_structs, kind};
 use crate::policy::ClusterAffinity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -17,7 +17,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ResourceRegistrySpec defines what is cached.
     pub struct ResourceRegistrySpec {
         /// TargetCluster selects the clusters.

@@ -6,7 +6,7 @@
 //! and would show the stored objects while the public group is not served.
 
 use crate::cluster::{ClusterSpec, ClusterStatus};
-use crate::object::{kind, shape};
+use crate::object::{api_structs, kind};
 use crate::search::{ResourceRegistrySpec, ResourceRegistryStatus};
 
 /// The API group of this module.
@@ -35,7 +35,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// SavedSearchSpec is a saved query with its title and owner.
     pub struct SavedSearchSpec {
         /// Title is the title shown to users.

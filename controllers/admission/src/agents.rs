@@ -91,7 +91,6 @@ pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) 
 /// `before` is the stored Secret, `null` on creation; `cluster` is the stored Cluster of the agent's name. The
 /// response to a patch contains the whole Secret, so an agent must only update Secrets that an agent reported: those
 /// whose token an agent wrote last, or that are owned by its own registered Cluster.
-/// token an agent wrote last, or one that belongs to its own registered Cluster.
 pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Option<&Cluster>) -> Result<(), String> {
     let Some(own) = cluster_of_agent(user) else { return Ok(()) };
     let text = |pointer: &str| secret.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! FederatedHPA: defaults and validation of Kubernetes' HorizontalPodAutoscaler, without external metrics.
+//! Admission of FederatedHPAs: the defaults and validation of Kubernetes' HorizontalPodAutoscaler, without external
+//! metrics.
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_apimachinery::field::FieldError;
@@ -14,10 +15,10 @@ use crowsnest_plan::autoscaling::defaults::fill_behavior;
 use super::decode::{decode, encode_changed};
 use super::{Outcome, Refusal, Request, metadata};
 
-/// Default target if no metric is given, in percent.
-const CPU_UTILIZATION: i32 = 80;
-const LONGEST_PERIOD_SECONDS: i32 = 1800;
-const LONGEST_WINDOW_SECONDS: i32 = 3600;
+/// Utilization in percent of the default CPU metric, which applies if no metric is given.
+const DEFAULT_CPU_UTILIZATION: i32 = 80;
+const MAX_PERIOD_SECONDS: i32 = 1800;
+const MAX_STABILIZATION_WINDOW_SECONDS: i32 = 3600;
 const METRIC_SOURCES: [&str; 4] = ["ContainerResource", "Object", "Pods", "Resource"];
 
 pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
@@ -35,7 +36,7 @@ pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
 fn default_metric() -> MetricSpec {
     let target = MetricTarget {
         type_: "Utilization".to_owned(),
-        average_utilization: Some(CPU_UTILIZATION),
+        average_utilization: Some(DEFAULT_CPU_UTILIZATION),
         ..MetricTarget::default()
     };
     MetricSpec {
@@ -56,18 +57,18 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     for (field, replicas) in replicas.into_iter().filter(|(_, replicas)| *replicas < 0) {
         errors.push(FieldError::invalid(field, &replicas, "must be greater than or equal to 0"));
     }
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_spec(spec: &FederatedHPASpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(least) = spec.min_replicas.filter(|least| *least < 1) {
-        errors.push(FieldError::invalid("spec.minReplicas", &least, "must be greater than or equal to 1"));
+    if let Some(min) = spec.min_replicas.filter(|min| *min < 1) {
+        errors.push(FieldError::invalid("spec.minReplicas", &min, "must be greater than or equal to 1"));
     }
     if spec.max_replicas < 1 {
         errors.push(FieldError::invalid("spec.maxReplicas", &spec.max_replicas, "must be greater than 0"));
     }
-    if spec.min_replicas.is_some_and(|least| spec.max_replicas < least) {
+    if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
         let detail = "must be greater than or equal to `minReplicas`";
         errors.push(FieldError::invalid("spec.maxReplicas", &spec.max_replicas, detail));
     }
@@ -93,14 +94,16 @@ pub(super) fn validate_reference(reference: &CrossVersionObjectReference, path: 
         if value.is_empty() {
             errors.push(FieldError::required(field, ""));
         } else {
-            errors.extend(path_segment(value).into_iter().map(|problem| FieldError::invalid(&field, value, problem)));
+            errors.extend(
+                path_segment_problems(value).into_iter().map(|problem| FieldError::invalid(&field, value, problem)),
+            );
         }
     }
     errors
 }
 
 /// Problems of a text that becomes part of a URL path.
-pub(super) fn path_segment(value: &str) -> Vec<String> {
+pub(super) fn path_segment_problems(value: &str) -> Vec<String> {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
     }
@@ -114,8 +117,8 @@ fn validate_rules(rules: &HPAScalingRules, path: &str) -> Vec<FieldError> {
         if window < 0 {
             errors.push(FieldError::invalid(&field, &window, "must be greater than or equal to zero"));
         }
-        if window > LONGEST_WINDOW_SECONDS {
-            let detail = format!("must be less than or equal to {LONGEST_WINDOW_SECONDS}");
+        if window > MAX_STABILIZATION_WINDOW_SECONDS {
+            let detail = format!("must be less than or equal to {MAX_STABILIZATION_WINDOW_SECONDS}");
             errors.push(FieldError::invalid(&field, &window, detail));
         }
     }
@@ -145,8 +148,8 @@ fn validate_policy(policy: &HPAScalingPolicy, path: &str) -> Vec<FieldError> {
     if policy.period_seconds <= 0 {
         errors.push(FieldError::invalid(&field, &policy.period_seconds, "must be greater than zero"));
     }
-    if policy.period_seconds > LONGEST_PERIOD_SECONDS {
-        let detail = format!("must be less than or equal to {LONGEST_PERIOD_SECONDS}");
+    if policy.period_seconds > MAX_PERIOD_SECONDS {
+        let detail = format!("must be less than or equal to {MAX_PERIOD_SECONDS}");
         errors.push(FieldError::invalid(&field, &policy.period_seconds, detail));
     }
     errors
@@ -167,13 +170,13 @@ fn validate_metric(metric: &MetricSpec, path: &str) -> Vec<FieldError> {
     if expected.is_empty() {
         errors.push(FieldError::not_supported(format!("{path}.type"), &metric.type_, &METRIC_SOURCES));
     }
-    let given = [
+    let sources = [
         ("object", metric.object.is_some()),
         ("pods", metric.pods.is_some()),
         ("resource", metric.resource.is_some()),
         ("containerResource", metric.container_resource.is_some()),
     ];
-    let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+    let given: Vec<&str> = sources.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
     // Only the first source is validated, since more than one is an error anyway.
     if let Some(first) = given.first() {
         errors.extend(validate_source(metric, first, &format!("{path}.{first}")));
@@ -286,6 +289,6 @@ fn validate_identifier(identifier: &MetricIdentifier, path: &str) -> Vec<FieldEr
     if identifier.name.is_empty() {
         return vec![FieldError::required(field, "must specify a metric name")];
     }
-    let problems = path_segment(&identifier.name).into_iter();
+    let problems = path_segment_problems(&identifier.name).into_iter();
     problems.map(|problem| FieldError::invalid(&field, &identifier.name, problem)).collect()
 }

@@ -14,7 +14,7 @@ use crowsnest_apimachinery::url::Url;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use super::destination::{Before, Report, SecretUse, local_host};
+use super::destination::{Before, RequiredPermissions, SecretUse, reject_local_host};
 
 const ADDRESSES: &str = "spec.backendStore.openSearch.addresses";
 const SECRET_REF: &str = "spec.backendStore.openSearch.secretRef";
@@ -51,7 +51,7 @@ pub struct Destination {
 impl Destination {
     /// The destination of a registry, if any. As in Karmada, a reference without namespace or name is ignored. An
     /// annotation that cannot be parsed is an error.
-    pub fn of(registry: &ResourceRegistry) -> Result<Option<Self>, FieldError> {
+    pub fn from_registry(registry: &ResourceRegistry) -> Result<Option<Self>, FieldError> {
         let Some(engine) = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref()) else {
             return Ok(None);
         };
@@ -63,7 +63,7 @@ impl Destination {
         addresses.dedup();
         let annotated = |key: &str, field: &'static str| {
             let value = registry.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
-            value.map(|value| secret_name(value, field)).transpose()
+            value.map(|value| parse_secret_name(value, field)).transpose()
         };
         Ok(Some(Self {
             addresses,
@@ -80,7 +80,7 @@ impl Destination {
 
     /// Reason why credentials must not be sent: an address is not encrypted. With `local`, plain http to addresses of
     /// this host is allowed.
-    pub fn plain_text(&self, local: bool) -> Option<String> {
+    pub fn plaintext_problem(&self, local: bool) -> Option<String> {
         let is_plain = |address: &&String| {
             let plain = scheme_of(address).eq_ignore_ascii_case("http");
             plain && !(local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
@@ -101,7 +101,7 @@ fn is_local(host: &str) -> bool {
     local_kind_of_host(bare.map_or(host, |(bare, _)| bare)).is_some()
 }
 
-fn secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError> {
+fn parse_secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() })
@@ -111,19 +111,19 @@ fn secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError
 }
 
 /// Permissions that a writer needs to replace `before` by `after`.
-pub fn review(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) -> Report {
+pub fn required_permissions(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) -> RequiredPermissions {
     // Unparsable annotations are rejected by validation.
-    let Ok(Some(destination)) = Destination::of(after) else { return Report::default() };
+    let Ok(Some(destination)) = Destination::from_registry(after) else { return RequiredPermissions::default() };
     let reasons = match before {
         Before::Absent => vec!["the registry is new"],
         Before::Unseen => vec!["apply could change a registry that is created at the same time; use create instead"],
-        Before::Known(before) => match Destination::of(before) {
-            Ok(Some(known)) => changes(&known, &destination),
+        Before::Known(before) => match Destination::from_registry(before) {
+            Ok(Some(known)) => changed_fields(&known, &destination),
             Ok(None) | Err(_) => vec![ADDRESSES],
         },
     };
     if reasons.is_empty() {
-        return Report::default();
+        return RequiredPermissions::default();
     }
     let Destination { credentials, ca, certificate, .. } = destination;
     let uses = [(SECRET_REF, credentials), (CA, ca), (CERTIFICATE, certificate)];
@@ -131,10 +131,10 @@ pub fn review(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) ->
         let SecretName { namespace, name } = name?;
         Some(SecretUse { field, namespace, name, verbs: &["get"] })
     });
-    Report { uses: uses.collect(), reasons, sent: "the values of a Secret are" }
+    RequiredPermissions { uses: uses.collect(), reasons, sent: "the values of a Secret are" }
 }
 
-fn changes(before: &Destination, after: &Destination) -> Vec<&'static str> {
+fn changed_fields(before: &Destination, after: &Destination) -> Vec<&'static str> {
     let compared = [
         (ADDRESSES, before.addresses == after.addresses),
         (SECRET_REF, before.credentials == after.credentials),
@@ -147,12 +147,12 @@ fn changes(before: &Destination, after: &Destination) -> Vec<&'static str> {
 /// Validates where a registry's objects and credentials are sent. Stored values that an earlier version accepted
 /// remain valid until they change.
 pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, local: bool) -> Vec<FieldError> {
-    let destination = match Destination::of(after) {
+    let destination = match Destination::from_registry(after) {
         Ok(Some(destination)) => destination,
         Ok(None) => return Vec::new(),
         Err(error) => return vec![error],
     };
-    let known = before.and_then(|before| Destination::of(before).ok().flatten());
+    let known = before.and_then(|before| Destination::from_registry(before).ok().flatten());
     if known.as_ref() == Some(&destination) {
         return Vec::new();
     }
@@ -168,7 +168,7 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
                 "must have no user, password, query and fragment; put credentials into the Secret of secretRef";
             errors.push(FieldError::invalid(field, "", detail));
         } else if !local {
-            errors.extend(local_host(&field, address));
+            errors.extend(reject_local_host(&field, address));
         }
     }
     errors
@@ -177,8 +177,8 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
 /// Warnings for the author of a registry. Karmada accepts credentials for `http://` addresses, so such a registry is
 /// stored and its objects are cached, but nothing is sent to its engine.
 pub fn warnings(registry: &ResourceRegistry, local: bool) -> Vec<String> {
-    let destination = Destination::of(registry).ok().flatten();
-    let reason = destination.and_then(|destination| destination.plain_text(local));
+    let destination = Destination::from_registry(registry).ok().flatten();
+    let reason = destination.and_then(|destination| destination.plaintext_problem(local));
     reason.map(|reason| format!("spec.backendStore.openSearch: nothing is exported: {reason}")).into_iter().collect()
 }
 
@@ -201,7 +201,7 @@ mod tests {
         registry(&format!("https://{name}:9200"), "engine", json!({}))
     }
 
-    fn uses(report: &Report) -> Vec<String> {
+    fn uses(report: &RequiredPermissions) -> Vec<String> {
         report.uses.iter().map(|used| format!("{}/{}", used.namespace, used.name)).collect()
     }
 
@@ -222,10 +222,10 @@ mod tests {
         #[case] after: ResourceRegistry,
         #[case] expected: &[&str],
     ) {
-        let report = review(before.as_ref().map_or(Before::Absent, Before::Known), &after);
+        let report = required_permissions(before.as_ref().map_or(Before::Absent, Before::Known), &after);
         assert_eq!(uses(&report), expected);
         if !expected.is_empty() {
-            assert_eq!(uses(&review(Before::Unseen, &after)), expected);
+            assert_eq!(uses(&required_permissions(Before::Unseen, &after)), expected);
         }
     }
 
@@ -233,9 +233,9 @@ mod tests {
     fn a_first_backend_store_is_reviewed() {
         let without: ResourceRegistry =
             serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"targetCluster": {}}})).unwrap();
-        let report = review(Before::Known(&without), &plain("a"));
+        let report = required_permissions(Before::Known(&without), &plain("a"));
         assert_eq!(uses(&report), ["search/engine"]);
-        assert!(uses(&review(Before::Known(&plain("a")), &without)).is_empty());
+        assert!(uses(&required_permissions(Before::Known(&plain("a")), &without)).is_empty());
         let refusal = report.refusal("eve", &report.uses[0]);
         assert!(
             refusal.contains("deciding where the values of a Secret are sent requires that permission"),
@@ -264,7 +264,7 @@ mod tests {
     #[case("https://a:9200/", true)]
     #[case("https://b:9200", false)]
     fn engines_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
-        let of = |registry: &ResourceRegistry| Destination::of(registry).unwrap().unwrap();
+        let of = |registry: &ResourceRegistry| Destination::from_registry(registry).unwrap().unwrap();
         assert_eq!(of(&plain("a")).shares_address(&of(&registry(other, "other", json!({})))), expected);
     }
 

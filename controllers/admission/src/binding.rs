@@ -67,20 +67,20 @@ fn check(request: &Request, context: &AdmissionContext<'_>) -> Result<Vec<Federa
         Operation::Update => Some(decode::<ResourceBinding>(&request.old_object)?),
         _ => None,
     };
-    Refusal::of(&validate_annotations(&binding))?;
-    Refusal::of(&validate_resource(old.as_ref(), &binding))?;
+    Refusal::check(&validate_annotations(&binding))?;
+    Refusal::check(&validate_resource(old.as_ref(), &binding))?;
     if let Some(error) = old.as_ref().and_then(|old| validate_permanent_id(&old.metadata, &binding.metadata)) {
-        Refusal::of(&[error])?;
+        Refusal::check(&[error])?;
     }
     if old.as_ref().is_none_or(|old| old.spec != binding.spec) {
-        Refusal::of(&validate_replicas(&binding.spec))?;
+        Refusal::check(&validate_replicas(&binding.spec))?;
     }
     let usage = match context.gates.federated_quota_enforcement {
-        true => quota::follow(context.quotas, old.as_ref(), &binding)?,
+        true => quota::check_quotas(context.quotas, old.as_ref(), &binding)?,
         false => Vec::new(),
     };
     if context.gates.multiple_pod_templates_scheduling {
-        Refusal::of(&validate_components(&binding.spec.components))?;
+        Refusal::check(&validate_components(&binding.spec.components))?;
     }
     Ok(usage)
 }

@@ -20,11 +20,12 @@ use serde::Serialize;
 
 use super::metadata;
 
-/// Sets defaults of a new or updated Cluster. With `modelled`, a Cluster without resource models gets the default
-/// ones. The caller drops the status of a new Cluster.
-pub fn prepare(cluster: &mut Cluster, modelled: bool) {
+/// Sets defaults of a new or updated Cluster. If `with_models` is true, a Cluster without resource models
+/// gets the default ones, and other models are standardized; callers pass true only if the feature gate
+/// CustomizedClusterResourceModeling is enabled. The caller removes the status of a new Cluster.
+pub fn prepare(cluster: &mut Cluster, with_models: bool) {
     let spec = &mut cluster.spec;
-    if modelled {
+    if with_models {
         if spec.resource_models.is_empty() {
             spec.resource_models = modeling::default_models();
         } else {
@@ -32,8 +33,8 @@ pub fn prepare(cluster: &mut Cluster, modelled: bool) {
         }
     }
     for range in spec.resource_models.iter_mut().flat_map(|model| &mut model.ranges) {
-        canonical(&mut range.min);
-        canonical(&mut range.max);
+        canonicalize_quantity(&mut range.min);
+        canonicalize_quantity(&mut range.max);
     }
 }
 
@@ -41,16 +42,16 @@ pub fn prepare(cluster: &mut Cluster, modelled: bool) {
 pub fn prepare_status(status: &mut ClusterStatus) {
     let Some(summary) = &mut status.resource_summary else { return };
     let lists: [&mut ResourceList; 3] = [&mut summary.allocatable, &mut summary.allocating, &mut summary.allocated];
-    lists.into_iter().flat_map(BTreeMap::values_mut).for_each(canonical);
+    lists.into_iter().flat_map(BTreeMap::values_mut).for_each(canonicalize_quantity);
 }
 
-fn canonical(quantity: &mut WireQuantity) {
+fn canonicalize_quantity(quantity: &mut WireQuantity) {
     if let Ok(amount) = Quantity::try_from(&*quantity) {
         *quantity = amount.into();
     }
 }
 
-/// Sets `timeAdded` of NoExecute taints, and moves `zone` to `zones`.
+/// Sets `timeAdded` of NoExecute taints that have none to `now`, and moves `zone` to `zones` if that is empty.
 pub fn canonicalize(cluster: &mut Cluster, now: &Time) {
     let spec = &mut cluster.spec;
     for taint in spec.taints.iter_mut().filter(|taint| taint.effect == NO_EXECUTE) {
@@ -81,26 +82,26 @@ pub fn validate(cluster: &Cluster) -> Vec<FieldError> {
     }
     errors.extend(validate_location(spec));
     errors.extend(validate_taints(&spec.taints, "spec.taints"));
-    if let Some(detail) = models_problem(&spec.resource_models) {
-        errors.push(FieldError::invalid("spec.resourceModels", &in_go(&spec.resource_models), detail));
+    if let Some(detail) = find_model_error(&spec.resource_models) {
+        errors.push(FieldError::invalid("spec.resourceModels", &models_in_go(&spec.resource_models), detail));
     }
     errors
 }
 
 fn validate_endpoint(endpoint: &str, field: &str) -> Vec<FieldError> {
-    const FORM: &str = "; desired format: hostname, hostname:port, IP or IP:port";
+    const DESIRED_FORMAT: &str = "; desired format: hostname, hostname:port, IP or IP:port";
     let url = match Url::parse(endpoint) {
         Ok(url) => url,
         Err(problem) => {
-            let detail = format!("apiEndpoint must be a valid URL: {problem}{FORM}");
+            let detail = format!("apiEndpoint must be a valid URL: {problem}{DESIRED_FORMAT}");
             return vec![FieldError::invalid(field, endpoint, detail)];
         }
     };
     let mut errors = Vec::new();
     if url.host.is_empty() {
-        errors.push(FieldError::invalid(field, url.host, format!("host must be provided{FORM}")));
+        errors.push(FieldError::invalid(field, url.host, format!("host must be provided{DESIRED_FORMAT}")));
     }
-    errors.extend(url.surplus_parts(field));
+    errors.extend(url.forbidden_part_errors(field));
     errors
 }
 
@@ -147,7 +148,7 @@ fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
     let mut seen = BTreeSet::new();
     for (index, taint) in taints.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        errors.extend(metadata::label_name(&taint.key, &format!("{path}.key")));
+        errors.extend(metadata::validate_label_name(&taint.key, &format!("{path}.key")));
         let value = taint.value.as_deref().unwrap_or_default();
         let problems = format::label_value(value);
         if !problems.is_empty() {
@@ -168,8 +169,9 @@ fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The first violated rule of resource models, which must cover all sizes without gaps and overlaps.
-fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
+/// Karmada's message for the first rule that the resource models violate: they must cover all sizes without gaps and
+/// overlaps.
+fn find_model_error(models: &[ResourceModel]) -> Option<&'static str> {
     let amount = |quantity: &WireQuantity| Quantity::try_from(quantity).unwrap_or_default();
     for (index, model) in models.iter().enumerate() {
         let previous = index.checked_sub(1).and_then(|index| models.get(index));
@@ -182,23 +184,23 @@ fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
             }
         }
         for (position, range) in model.ranges.iter().enumerate() {
-            let (least, most) = (amount(&range.min), amount(&range.max));
-            if most <= least {
+            let (min, max) = (amount(&range.min), amount(&range.max));
+            if max <= min {
                 return Some("The max value of each resource must be greater than the min value");
             }
             match previous.and_then(|previous| previous.ranges.get(position)) {
-                None if !least.is_zero() => {
+                None if !min.is_zero() => {
                     return Some("The min value of each resource in the first model should be 0");
                 }
                 Some(before) if before.name != range.name => {
                     return Some("The resource types of each models should be the same");
                 }
-                Some(before) if amount(&before.max) != least => {
+                Some(before) if amount(&before.max) != min => {
                     return Some("Model intervals for resources must be contiguous and non-overlapping");
                 }
                 _ => {}
             }
-            if index + 1 == models.len() && most.value() != i64::MAX {
+            if index + 1 == models.len() && max.value() != i64::MAX {
                 return Some("The max value of each resource in the last model should be MaxInt64");
             }
         }
@@ -206,7 +208,7 @@ fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
     None
 }
 
-/// Resource models as shown in error messages: with the field names of Karmada's internal types.
+/// A resource model as Go prints it in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct ModelInGo<'m> {
@@ -222,7 +224,7 @@ struct RangeInGo<'m> {
     max: &'m WireQuantity,
 }
 
-fn in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
+fn models_in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
     let models = models.iter();
     models
         .map(|model| {
@@ -233,7 +235,7 @@ fn in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
         .collect()
 }
 
-/// A taint as shown in error messages: in the order of Go's fields.
+/// A taint as Go prints it in error messages: in the order of the fields of the Go type.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaintInGo<'t> {
@@ -259,7 +261,7 @@ struct SecretInGo<'s> {
     name: &'s str,
 }
 
-/// A Cluster's spec as shown in error messages: with the field names of Karmada's internal types.
+/// A Cluster's spec as Go prints it in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct SpecInGo<'s> {
@@ -303,7 +305,7 @@ impl<'s> From<&'s ClusterSpec> for SpecInGo<'s> {
             zone: &spec.zone,
             zones: &spec.zones,
             taints: (!spec.taints.is_empty()).then(|| spec.taints.iter().map(TaintInGo::from).collect()),
-            resource_models: (!spec.resource_models.is_empty()).then(|| in_go(&spec.resource_models)),
+            resource_models: (!spec.resource_models.is_empty()).then(|| models_in_go(&spec.resource_models)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Conversion of bindings between v1alpha1 and v1alpha2. v1alpha1 lacks most fields and loses them on a write, so it
-//! should only be used for reading.
+//! Conversion of bindings between v1alpha1 and v1alpha2. v1alpha1 lacks most fields, so a client that writes it
+//! removes them. It should only be used for reading.
 
 use crowsnest_api::Kind;
 use crowsnest_api::work::{self, v1alpha1};
@@ -7,17 +7,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Why an object cannot be converted.
+/// Reason why an object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
+    /// No conversion between these versions of the kind exists.
     #[error("cannot convert {kind} from {from} to {to}")]
     Unknown { kind: String, from: String, to: String },
     #[error("cannot decode the object")]
     Json(#[from] serde_json::Error),
 }
 
-const OLD: &str = "work.karmada.io/v1alpha1";
-const NEW: &str = "work.karmada.io/v1alpha2";
+const V1ALPHA1: &str = "work.karmada.io/v1alpha1";
+const V1ALPHA2: &str = "work.karmada.io/v1alpha2";
 
 /// Converts the objects of a ConversionReview.
 pub fn convert_review(review: &Value) -> Value {
@@ -44,32 +45,32 @@ pub fn convert(object: &Value, desired: &str) -> Result<Value, ConvertError> {
         return Ok(object.clone());
     }
     match (kind, from, desired) {
-        ("ResourceBinding", OLD, NEW) => {
+        ("ResourceBinding", V1ALPHA1, V1ALPHA2) => {
             convert_typed(object, |old: v1alpha1::ResourceBinding| work::ResourceBinding {
                 metadata: old.metadata,
-                spec: spec_to_new(old.spec),
-                status: status_to_new(old.status),
+                spec: spec_to_v1alpha2(old.spec),
+                status: status_to_v1alpha2(old.status),
             })
         }
-        ("ResourceBinding", NEW, OLD) => {
+        ("ResourceBinding", V1ALPHA2, V1ALPHA1) => {
             convert_typed(object, |new: work::ResourceBinding| v1alpha1::ResourceBinding {
                 metadata: new.metadata,
-                spec: spec_to_old(new.spec),
-                status: status_to_old(new.status),
+                spec: spec_to_v1alpha1(new.spec),
+                status: status_to_v1alpha1(new.status),
             })
         }
-        ("ClusterResourceBinding", OLD, NEW) => {
+        ("ClusterResourceBinding", V1ALPHA1, V1ALPHA2) => {
             convert_typed(object, |old: v1alpha1::ClusterResourceBinding| work::ClusterResourceBinding {
                 metadata: old.metadata,
-                spec: spec_to_new(old.spec),
-                status: status_to_new(old.status),
+                spec: spec_to_v1alpha2(old.spec),
+                status: status_to_v1alpha2(old.status),
             })
         }
-        ("ClusterResourceBinding", NEW, OLD) => {
+        ("ClusterResourceBinding", V1ALPHA2, V1ALPHA1) => {
             convert_typed(object, |new: work::ClusterResourceBinding| v1alpha1::ClusterResourceBinding {
                 metadata: new.metadata,
-                spec: spec_to_old(new.spec),
-                status: status_to_old(new.status),
+                spec: spec_to_v1alpha1(new.spec),
+                status: status_to_v1alpha1(new.status),
             })
         }
         _ => Err(ConvertError::Unknown { kind: kind.to_owned(), from: from.to_owned(), to: desired.to_owned() }),
@@ -83,7 +84,7 @@ fn convert_typed<A: Kind + DeserializeOwned, B: Kind + Serialize>(
     Ok(serde_json::to_value(convert(A::deserialize(object)?))?)
 }
 
-fn spec_to_new(old: v1alpha1::ResourceBindingSpec) -> work::ResourceBindingSpec {
+fn spec_to_v1alpha2(old: v1alpha1::ResourceBindingSpec) -> work::ResourceBindingSpec {
     let request = old.resource.replica_resource_requirements;
     let clusters = old.clusters.into_iter();
     work::ResourceBindingSpec {
@@ -109,7 +110,7 @@ fn spec_to_new(old: v1alpha1::ResourceBindingSpec) -> work::ResourceBindingSpec 
     }
 }
 
-fn spec_to_old(new: work::ResourceBindingSpec) -> v1alpha1::ResourceBindingSpec {
+fn spec_to_v1alpha1(new: work::ResourceBindingSpec) -> v1alpha1::ResourceBindingSpec {
     let clusters = new.clusters.into_iter();
     v1alpha1::ResourceBindingSpec {
         resource: v1alpha1::ObjectReference {
@@ -130,7 +131,7 @@ fn spec_to_old(new: work::ResourceBindingSpec) -> v1alpha1::ResourceBindingSpec 
     }
 }
 
-fn status_to_new(old: v1alpha1::ResourceBindingStatus) -> work::ResourceBindingStatus {
+fn status_to_v1alpha2(old: v1alpha1::ResourceBindingStatus) -> work::ResourceBindingStatus {
     let items = old.aggregated_status.into_iter();
     work::ResourceBindingStatus {
         conditions: old.conditions,
@@ -147,7 +148,7 @@ fn status_to_new(old: v1alpha1::ResourceBindingStatus) -> work::ResourceBindingS
     }
 }
 
-fn status_to_old(new: work::ResourceBindingStatus) -> v1alpha1::ResourceBindingStatus {
+fn status_to_v1alpha1(new: work::ResourceBindingStatus) -> v1alpha1::ResourceBindingStatus {
     let items = new.aggregated_status.into_iter();
     v1alpha1::ResourceBindingStatus {
         conditions: new.conditions,

@@ -14,7 +14,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let cron: CronFederatedHPA = decode(&request.object)?;
     let mut errors = metadata::validate(&cron.metadata, true, format::dns1123_subdomain);
     errors.extend(validate_spec(&cron.spec));
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_spec(spec: &CronFederatedHPASpec) -> Vec<FieldError> {
@@ -50,17 +50,17 @@ fn is_time_zone(zone: &str) -> bool {
 
 /// Validates minimum and maximum replicas for a FederatedHPA.
 fn validate_bounds(rule: &CronFederatedHPARule) -> Vec<(&'static str, String)> {
-    let least = rule.target_min_replicas.unwrap_or(1);
-    let most = rule.target_max_replicas.unwrap_or(i32::MAX);
+    let min = rule.target_min_replicas.unwrap_or(1);
+    let max = rule.target_max_replicas.unwrap_or(i32::MAX);
     let wrong = [
         (
             rule.target_min_replicas.is_none() && rule.target_max_replicas.is_none(),
             "targetMaxReplicas",
             "targetMinReplicas and targetMaxReplicas cannot be nil at the same time if you want to scale FederatedHPA",
         ),
-        (least <= 0, "targetMinReplicas", "targetMinReplicas should be larger than 0"),
-        (most <= 0, "targetMaxReplicas", "targetMaxReplicas should be larger than 0"),
-        (least > most, "targetMinReplicas", "targetMaxReplicas should be larger than or equal to targetMinReplicas"),
+        (min <= 0, "targetMinReplicas", "targetMinReplicas should be larger than 0"),
+        (max <= 0, "targetMaxReplicas", "targetMaxReplicas should be larger than 0"),
+        (min > max, "targetMinReplicas", "targetMaxReplicas should be larger than or equal to targetMinReplicas"),
     ];
     wrong.into_iter().filter(|(wrong, ..)| *wrong).map(|(_, name, detail)| (name, detail.to_owned())).collect()
 }
@@ -77,7 +77,7 @@ fn validate_replicas(rule: &CronFederatedHPARule, kind: &str) -> Vec<(&'static s
 
 const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const DAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-const NAMED: [&str; 12] = [
+const PREDEFINED_SCHEDULES: [&str; 12] = [
     "@yearly",
     "@annually",
     "@monthly",
@@ -94,7 +94,7 @@ const NAMED: [&str; 12] = [
 
 /// True for a cron expression: five fields, six with seconds before or a year after them, seven with both.
 pub(super) fn is_schedule(text: &str) -> bool {
-    if NAMED.contains(&text.trim().to_lowercase().as_str()) {
+    if PREDEFINED_SCHEDULES.contains(&text.trim().to_lowercase().as_str()) {
         return true;
     }
     let upper = text.to_uppercase();
@@ -123,7 +123,7 @@ fn bounds(position: usize) -> (u32, u32) {
 }
 
 fn is_part(part: &str, position: usize) -> bool {
-    let (least, most) = bounds(position);
+    let (min, max) = bounds(position);
     let number = |text: &str| -> Option<u32> {
         let named = match position {
             4 => MONTHS.iter().position(|month| *month == text).map(|index| index + 1),
@@ -131,7 +131,7 @@ fn is_part(part: &str, position: usize) -> bool {
             _ => None,
         };
         let number = named.and_then(|index| u32::try_from(index).ok()).or_else(|| text.parse().ok())?;
-        (least..=most).contains(&number).then_some(number)
+        (min..=max).contains(&number).then_some(number)
     };
     let range = |text: &str| match text.split_once('-') {
         None => number(text).is_some(),

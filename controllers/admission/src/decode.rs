@@ -14,27 +14,27 @@ pub(super) fn decode<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Re
         Ok(decoded) => return Ok(decoded),
         Err(error) => error,
     };
-    K::deserialize(&unstructured::without_nulls(object.clone())).map_err(|_| {
+    K::deserialize(&unstructured::remove_nulls(object.clone())).map_err(|_| {
         Refusal::bad_request(crowsnest_api::crd::mismatch::<K>(object).unwrap_or_else(|| error.to_string()))
     })
 }
 
-/// Encodes the object to store. Fields that are unknown to this version's types are kept, so that during an upgrade
-/// the earlier version does not drop fields of the later one.
+/// Encodes the object to store. `given` is the object of the request. Its fields that the types of this version do not
+/// have are kept, so that during an upgrade the earlier version does not drop fields of the later one.
 pub(super) fn encode_changed<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
     given: &Value,
 ) -> Result<Value, Refusal> {
-    let written = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
-    let mut kept = written(object)?;
+    let encode = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
+    let mut kept = encode(object)?;
     // Usually nothing is missing; decoding the object again would double the cost.
     if is_missing(given, &kept) {
-        keep_unknown(given, &written(&decode(given)?)?, &mut kept);
+        keep_unknown(given, &encode(&decode(given)?)?, &mut kept);
     }
     Ok(kept)
 }
 
-/// True if any given value is missing in `kept`.
+/// True if any value of `given` is missing in `kept`. Empty values are ignored.
 fn is_missing(given: &Value, kept: &Value) -> bool {
     match (given, kept) {
         (Value::Object(given), Value::Object(kept)) => given.iter().any(|(name, member)| match kept.get(name) {
@@ -48,8 +48,9 @@ fn is_missing(given: &Value, kept: &Value) -> bool {
     }
 }
 
-/// Copies fields of `given` that are not in the types into `kept`. `known` is the decoded and encoded `given`. Empty
-/// values, which Go's types would omit, are omitted, and lists whose items were moved are left unchanged.
+/// Copies the fields of `given` that the types do not have into `kept`, the encoded result. `known` is the decoded and
+/// encoded `given`. Empty values, which Go's types would omit, are omitted, and lists whose items were added, removed
+/// or moved are left unchanged.
 pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     match (given, known, kept) {
         (Value::Object(given), Value::Object(known), Value::Object(kept)) => {
@@ -72,7 +73,8 @@ pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     }
 }
 
-/// True if the items of a list are the same as before, in the same order.
+/// True if a list has the same number of items as before, and the scalar fields that each item had are unchanged. The
+/// items then are in the same order.
 fn are_in_order(before: &[Value], now: &[Value]) -> bool {
     let is_same = |(before, now): (&Value, &Value)| match (before.as_object(), now.as_object()) {
         (Some(before), Some(now)) => before
@@ -95,8 +97,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Encodes the object to store, with required lists that were not given as null, so that the schema reports them as
-/// Karmada's does.
+/// Encodes the object to store. Of the required lists in `spec` named by `lists`, those that are missing in the request
+/// are encoded as null, so that the schema rejects them with Karmada's message.
 pub(super) fn encode_changed_with_lists<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
     given: &Value,
@@ -118,11 +120,11 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case::a_field(json!({"a": 1, "new": "x"}), json!({"a": 1}), json!({"a": 1, "b": 2}), json!({"a": 1, "b": 2, "new": "x"}))]
-    #[case::deeper(json!({"a": {"new": [1]}}), json!({"a": {}}), json!({"a": {"b": 2}}), json!({"a": {"b": 2, "new": [1]}}))]
-    #[case::in_a_list(json!([{"new": 1}, {}]), json!([{}, {}]), json!([{"b": 1}, {"b": 2}]), json!([{"b": 1, "new": 1}, {"b": 2}]))]
-    #[case::in_a_list_that_changed(json!([{"new": 1}]), json!([{}]), json!([{}, {}]), json!([{}, {}]))]
-    #[case::in_a_list_that_was_sorted(json!([{"a": 1, "new": 1}, {"a": 0}]), json!([{"a": 1}, {"a": 0}]), json!([{"a": 0}, {"a": 1}]), json!([{"a": 0}, {"a": 1}]))]
+    #[case::field(json!({"a": 1, "new": "x"}), json!({"a": 1}), json!({"a": 1, "b": 2}), json!({"a": 1, "b": 2, "new": "x"}))]
+    #[case::nested_field(json!({"a": {"new": [1]}}), json!({"a": {}}), json!({"a": {"b": 2}}), json!({"a": {"b": 2, "new": [1]}}))]
+    #[case::field_in_a_list(json!([{"new": 1}, {}]), json!([{}, {}]), json!([{"b": 1}, {"b": 2}]), json!([{"b": 1, "new": 1}, {"b": 2}]))]
+    #[case::list_with_an_added_item(json!([{"new": 1}]), json!([{}]), json!([{}, {}]), json!([{}, {}]))]
+    #[case::sorted_list(json!([{"a": 1, "new": 1}, {"a": 0}]), json!([{"a": 1}, {"a": 0}]), json!([{"a": 0}, {"a": 1}]), json!([{"a": 0}, {"a": 1}]))]
     #[case::removed_fields_are_not_restored(json!({"a": 1}), json!({"a": 1}), json!({}), json!({}))]
     #[case::empty_values_are_omitted(json!({"a": "", "b": {"c": []}, "d": false, "e": 0, "f": null}), json!({}), json!({}), json!({}))]
     fn unknown_fields_are_kept(
@@ -131,10 +133,10 @@ mod tests {
         #[case] mut kept: Value,
         #[case] expected: Value,
     ) {
-        let misses = is_missing(&given, &kept);
+        let has_missing = is_missing(&given, &kept);
         let before = kept.clone();
         keep_unknown(&given, &known, &mut kept);
         assert_eq!(kept, expected);
-        assert!(misses || kept == before, "a missing value must be detected");
+        assert!(has_missing || kept == before, "a missing value must be detected");
     }
 }

@@ -59,7 +59,7 @@ pub struct SecretUse {
 
 /// Permissions on Secrets that a write requires, and the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RequiredPermissions {
     /// Empty if the write does not affect where tokens are sent.
     pub uses: Vec<SecretUse>,
     /// Fields that are set or changed.
@@ -69,17 +69,17 @@ pub struct Report {
 }
 
 const READ: &[&str] = &["get"];
-const READ_OR_REPORT: &[&str] = &["get", "patch"];
+const READ_OR_PATCH: &[&str] = &["get", "patch"];
 
 /// Permissions that a writer needs to replace `before` by `after`.
-pub fn review(before: Before<'_>, after: &Cluster) -> Report {
+pub fn required_permissions(before: Before<'_>, after: &Cluster) -> RequiredPermissions {
     let reasons = match before {
         Before::Absent => vec!["the cluster is new"],
         Before::Unseen => vec!["an apply also changes a cluster that is created concurrently; create it instead"],
-        Before::Known(before) => changes(before, after),
+        Before::Known(before) => changed_fields(before, after),
     };
     if reasons.is_empty() {
-        return Report::default();
+        return RequiredPermissions::default();
     }
     let name = after.metadata.name.as_deref().unwrap_or_default();
     let spec = &after.spec;
@@ -94,10 +94,10 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
         // A Cluster created concurrently can refer to these Secrets, and keeps fields that are not written.
         uses.extend(secrets_of_join(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
-    Report { uses, reasons, sent: "a cluster's token is" }
+    RequiredPermissions { uses, reasons, sent: "a cluster's token is" }
 }
 
-impl Report {
+impl RequiredPermissions {
     /// Error message for a writer without permission for `secret`.
     pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
         let SecretUse { field, namespace, name, verbs } = secret;
@@ -117,7 +117,7 @@ fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &s
     // The Secret with the token of a cluster "a-impersonator" has the same name as that with the impersonator token
     // of cluster "a".
     let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
-    let verbs = if is_own { READ_OR_REPORT } else { READ };
+    let verbs = if is_own { READ_OR_PATCH } else { READ };
     SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }
 }
 
@@ -129,7 +129,7 @@ fn secrets_of_join(cluster: &str) -> [SecretUse; 2] {
 }
 
 /// Changed fields that determine which tokens are sent, where they are sent, or who can read them on the network.
-fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
+fn changed_fields(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     let (old, new) = (&before.spec, &after.spec);
     let reached = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
     let compared = [
@@ -149,7 +149,7 @@ fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
 /// they change.
 pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if sends_over_http(&after.spec) && !before.is_some_and(|before| same_endpoint(before, after)) {
+    if sends_over_http(&after.spec) && !before.is_some_and(|before| has_same_endpoint(before, after)) {
         let detail =
             "must be https where spec.secretRef or spec.impersonatorSecretRef is set: tokens are never sent over http";
         errors.push(FieldError::invalid("spec.apiEndpoint", &after.spec.api_endpoint, detail));
@@ -162,7 +162,7 @@ pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool
         for ((field, address), known) in
             ["spec.apiEndpoint", "spec.proxyURL"].into_iter().zip(addresses(&after.spec)).zip(known)
         {
-            errors.extend(local_host(field, &address).filter(|_| address != known));
+            errors.extend(reject_local_host(field, &address).filter(|_| address != known));
         }
     }
     errors
@@ -174,7 +174,7 @@ fn sends_over_http(spec: &ClusterSpec) -> bool {
     sends && scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"))
 }
 
-fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
+fn has_same_endpoint(before: &Cluster, after: &Cluster) -> bool {
     let sent = |spec: &ClusterSpec| {
         let ClusterSpec { api_endpoint, secret_ref, impersonator_secret_ref, .. } = spec;
         (api_endpoint.clone(), secret_ref.clone(), impersonator_secret_ref.clone())
@@ -182,7 +182,7 @@ fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
     sent(&before.spec) == sent(&after.spec)
 }
 
-pub(super) fn local_host(field: &str, address: &str) -> Option<FieldError> {
+pub(super) fn reject_local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     // Karmada's own validation rejects invalid URLs. The HTTP client accepts some of them nevertheless, with a
     // different host: `[::]` in `http://[::]a`.

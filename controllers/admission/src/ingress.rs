@@ -10,7 +10,7 @@ use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, IngressBackend, IngressServiceBackend, IngressSpec, IngressTLS,
 };
 
-use super::autoscaling::path_segment;
+use super::autoscaling::path_segment_problems;
 use super::decode::decode;
 use super::{Operation, Outcome, Refusal, Request, metadata};
 
@@ -23,7 +23,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
         errors
             .extend(validate_addresses(ingresses.map(|ingress| (ingress.ip.as_deref(), ingress.hostname.as_deref()))));
     }
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 /// Validates load balancer addresses, given as pairs of IP and host name.
@@ -93,9 +93,9 @@ fn validate_spec(spec: &IngressSpec) -> Vec<FieldError> {
     errors
 }
 
-fn validate_host(host: &str, field: &str, refuse_addresses: bool) -> Vec<FieldError> {
+fn validate_host(host: &str, field: &str, reject_addresses: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if refuse_addresses && is_address(host) {
+    if reject_addresses && is_address(host) {
         errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
     }
     let found = if host.contains('*') { format::wildcard_subdomain(host) } else { format::dns1123_subdomain(host) };
@@ -188,7 +188,7 @@ fn validate_resource(resource: &TypedLocalObjectReference, path: &str) -> Vec<Fi
         if value.is_empty() {
             errors.push(FieldError::required(field, format!("{name} is required")));
         } else {
-            errors.extend(problems(path_segment(value), &field, value));
+            errors.extend(problems(path_segment_problems(value), &field, value));
         }
     }
     errors

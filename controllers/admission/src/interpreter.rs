@@ -40,7 +40,7 @@ pub(super) fn validate_webhooks(request: &Request) -> Result<Outcome, Refusal> {
             errors.push(FieldError::duplicate(format!("{path}.name"), &webhook.name));
         }
     }
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_webhook(webhook: &ResourceInterpreterWebhook, path: &str) -> Vec<FieldError> {

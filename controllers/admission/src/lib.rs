@@ -57,14 +57,14 @@ pub struct AdmissionContext<'w> {
 
 /// State that the review of a path needs, so that the server reads no more than that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct RequiredState {
     pub customizations: bool,
     pub quotas: bool,
 }
 
 /// The state that `review` needs for a path.
-pub fn needs(path: &str) -> Needs {
-    Needs {
+pub fn required_state(path: &str) -> RequiredState {
+    RequiredState {
         customizations: path == "/validate-resourceinterpretercustomization",
         quotas: path == "/validate-resourcebinding",
     }

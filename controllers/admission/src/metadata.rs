@@ -32,31 +32,31 @@ pub(super) fn validate(
         (_, false) => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
     }
     if let Some(given) = &metadata.labels {
-        errors.extend(labels(given, "metadata.labels"));
+        errors.extend(validate_labels(given, "metadata.labels"));
     }
     if let Some(given) = &metadata.annotations {
-        errors.extend(annotations(given, "metadata.annotations"));
+        errors.extend(validate_annotations(given, "metadata.annotations"));
     }
     errors
 }
 
 /// Validates keys and values of labels.
-pub(super) fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
+pub(super) fn validate_labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
-        errors.extend(label_name(key, path));
+        errors.extend(validate_label_name(key, path));
         errors.extend(format::label_value(value).into_iter().map(|problem| FieldError::invalid(path, value, problem)));
     }
     errors
 }
 
 /// Validates the key of a label.
-pub(super) fn label_name(key: &str, path: &str) -> Vec<FieldError> {
+pub(super) fn validate_label_name(key: &str, path: &str) -> Vec<FieldError> {
     format::qualified_name(key).into_iter().map(|problem| FieldError::invalid(path, key, problem)).collect()
 }
 
 /// Validates keys of annotations, which are case-insensitive, and their total size.
-pub(super) fn annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
+pub(super) fn validate_annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in annotations.keys() {
         let problems = format::qualified_name(&key.to_lowercase());

@@ -13,12 +13,12 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let policy: OverridePolicy = decode(&request.object)?;
     let mut errors = validate_spec(&policy.spec, &request.namespace);
     errors.extend(validate_identity(&policy.spec));
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 pub(super) fn validate_cluster(request: &Request) -> Result<Outcome, Refusal> {
     let policy: ClusterOverridePolicy = decode(&request.object)?;
-    Refusal::of(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
+    Refusal::check(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
 }
 
 fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
@@ -40,7 +40,7 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
     for (index, rule) in spec.override_rules.iter().enumerate() {
         errors.extend(validate_rule(rule, &format!("spec.overrideRules[{index}]")));
     }
-    errors.extend(policy::selectors_in_namespace(&spec.resource_selectors, namespace));
+    errors.extend(policy::validate_selector_namespaces(&spec.resource_selectors, namespace));
     errors
 }
 
@@ -68,11 +68,11 @@ fn validate_rule(rule: &RuleWithCluster, path: &str) -> Vec<FieldError> {
     let overriders = &rule.overriders;
     for (index, overrider) in overriders.annotations_overrider.iter().enumerate() {
         let field = format!("{path}.overriders.annotationsOverrider[{index}].value");
-        errors.extend(metadata::annotations(&overrider.value, &field));
+        errors.extend(metadata::validate_annotations(&overrider.value, &field));
     }
     for (index, overrider) in overriders.labels_overrider.iter().enumerate() {
         let field = format!("{path}.overriders.labelsOverrider[{index}].value");
-        errors.extend(metadata::labels(&overrider.value, &field));
+        errors.extend(metadata::validate_labels(&overrider.value, &field));
     }
     for (index, overrider) in overriders.image_overrider.iter().enumerate() {
         if let Some(predicate) = &overrider.predicate {

@@ -13,7 +13,7 @@ use super::decode::{decode, encode_changed, encode_changed_with_lists};
 use super::{AdmissionContext, Operation, Outcome, Refusal, Request, metadata, placement};
 
 /// Default of `gracePeriodSeconds` for graceful purging.
-const GRACE_PERIOD_SECONDS: i32 = 600;
+const DEFAULT_GRACE_PERIOD_SECONDS: i32 = 600;
 
 pub(super) fn mutate_propagation_policy(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut policy: PropagationPolicy = decode(&request.object)?;
@@ -54,25 +54,25 @@ fn default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {
 fn default_spec(spec: &mut PropagationSpec) {
     default_spread_constraints(&mut spec.placement);
     // A ServiceImport needs the EndpointSlices that belong to it.
-    let imports = |selector: &ResourceSelector| {
+    let is_service_import = |selector: &ResourceSelector| {
         selector.kind == "ServiceImport" && selector.api_version == "multicluster.x-k8s.io/v1alpha1"
     };
-    if spec.resource_selectors.iter().any(imports) {
+    if spec.resource_selectors.iter().any(is_service_import) {
         spec.propagate_deps = true;
     }
-    default_division(&mut spec.placement);
+    default_division_preference(&mut spec.placement);
     if let Some(application) = spec.failover.as_mut().and_then(|failover| failover.application.as_mut()) {
-        if let Some(successor) = application.purge_mode.as_ref().and_then(successor_of) {
-            application.purge_mode = Some(successor);
+        if let Some(replacement) = application.purge_mode.as_ref().and_then(current_purge_mode) {
+            application.purge_mode = Some(replacement);
         }
         if application.purge_mode == Some(PurgeMode::Gracefully) {
-            application.grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
+            application.grace_period_seconds.get_or_insert(DEFAULT_GRACE_PERIOD_SECONDS);
         }
     }
 }
 
-/// The successor of a purge mode that Karmada 1.19 removed.
-fn successor_of(mode: &PurgeMode) -> Option<PurgeMode> {
+/// The replacement of a purge mode that Karmada 1.19 removed. `None` for current modes.
+fn current_purge_mode(mode: &PurgeMode) -> Option<PurgeMode> {
     match mode.as_str() {
         "Immediately" => Some(PurgeMode::Directly),
         "Graciously" => Some(PurgeMode::Gracefully),
@@ -91,7 +91,7 @@ fn default_spread_constraints(placement: &mut Placement) {
     }
 }
 
-fn default_division(placement: &mut Placement) {
+fn default_division_preference(placement: &mut Placement) {
     if let Some(scheduling) = &mut placement.replica_scheduling
         && scheduling.replica_scheduling_type == Some(ReplicaSchedulingType::Divided)
     {
@@ -107,7 +107,7 @@ pub(super) fn validate_propagation_policy(request: &Request) -> Result<Outcome, 
         check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
     }
     require_permanent_id(&policy.metadata, id_label)?;
-    Refusal::of(&validate_spec(&policy.spec, &request.namespace)).map(|()| Outcome::Unchanged)
+    Refusal::check(&validate_spec(&policy.spec, &request.namespace)).map(|()| Outcome::Unchanged)
 }
 
 pub(super) fn validate_cluster_propagation_policy(request: &Request) -> Result<Outcome, Refusal> {
@@ -118,12 +118,13 @@ pub(super) fn validate_cluster_propagation_policy(request: &Request) -> Result<O
         check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
     }
     require_permanent_id(&policy.metadata, id_label)?;
-    Refusal::of(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
+    Refusal::check(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
 }
 
-type Parts<'p> = (&'p ObjectMeta, &'p PropagationSpec);
+/// Metadata and spec of a policy.
+type MetadataAndSpec<'p> = (&'p ObjectMeta, &'p PropagationSpec);
 
-fn check_immutable_fields(new: Parts<'_>, old: Parts<'_>, id_label: &str) -> Result<(), Refusal> {
+fn check_immutable_fields(new: MetadataAndSpec<'_>, old: MetadataAndSpec<'_>, id_label: &str) -> Result<(), Refusal> {
     if new.1.scheduler_name != old.1.scheduler_name {
         return Err(Refusal::denied("the schedulerName should not be updated"));
     }
@@ -152,21 +153,22 @@ fn validate_spec(spec: &PropagationSpec, namespace: &str) -> Vec<FieldError> {
     if let Some(failover) = &spec.failover {
         errors.extend(validate_failover(failover));
     }
-    errors.extend(selectors_in_namespace(&spec.resource_selectors, namespace));
+    errors.extend(validate_selector_namespaces(&spec.resource_selectors, namespace));
     errors.extend(validate_preemption(spec));
     errors.extend(validate_suspension(spec.suspension.as_ref()));
     errors
 }
 
-/// Namespaced policies select objects of their own namespace only.
-pub(super) fn selectors_in_namespace(selectors: &[ResourceSelector], namespace: &str) -> Vec<FieldError> {
-    let wrong = |(index, selector): (usize, &ResourceSelector)| {
+/// Validates that namespaced policies select objects of their own namespace only. `namespace` is empty for
+/// cluster-scoped policies.
+pub(super) fn validate_selector_namespaces(selectors: &[ResourceSelector], namespace: &str) -> Vec<FieldError> {
+    let validate = |(index, selector): (usize, &ResourceSelector)| {
         (!namespace.is_empty() && selector.namespace != namespace).then(|| {
             let detail = "namespace of resource selector must be the same as the namespace of the policy";
             FieldError::invalid(format!("spec.resourceSelectors[{index}].namespace"), &selector.namespace, detail)
         })
     };
-    selectors.iter().enumerate().filter_map(wrong).collect()
+    selectors.iter().enumerate().filter_map(validate).collect()
 }
 
 fn validate_preemption(spec: &PropagationSpec) -> Vec<FieldError> {
@@ -175,8 +177,8 @@ fn validate_preemption(spec: &PropagationSpec) -> Vec<FieldError> {
     }
     let detail =
         "name cannot be empty if preemption is Always, the empty name may cause unexpected resources preemption";
-    let nameless = spec.resource_selectors.iter().enumerate().filter(|(_, selector)| selector.name.is_empty());
-    nameless
+    let without_name = spec.resource_selectors.iter().enumerate().filter(|(_, selector)| selector.name.is_empty());
+    without_name
         .map(|(index, selector)| {
             FieldError::invalid(format!("spec.resourceSelectors[{index}].name"), &selector.name, detail)
         })
@@ -185,10 +187,10 @@ fn validate_preemption(spec: &PropagationSpec) -> Vec<FieldError> {
 
 fn validate_suspension(suspension: Option<&Suspension>) -> Option<FieldError> {
     let suspension = suspension?;
-    let everywhere = suspension.dispatching == Some(true);
-    let somewhere =
+    let is_suspended = suspension.dispatching == Some(true);
+    let has_suspended_clusters =
         suspension.dispatching_on_clusters.as_ref().is_some_and(|clusters| !clusters.cluster_names.is_empty());
-    (everywhere && somewhere).then(|| {
+    (is_suspended && has_suspended_clusters).then(|| {
         let detail = "suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames";
         FieldError::invalid("spec.suspension.suspension", suspension, detail)
     })
@@ -212,12 +214,12 @@ fn validate_application_failover(application: &ApplicationFailoverBehavior, path
         errors.push(FieldError::invalid(field, &seconds, "must be greater than or equal to 0"));
     }
     let field = format!("{path}.gracePeriodSeconds");
-    let gracefully = application.purge_mode == Some(PurgeMode::Gracefully);
+    let is_graceful = application.purge_mode == Some(PurgeMode::Gracefully);
     match application.grace_period_seconds {
-        Some(seconds) if !gracefully => {
+        Some(seconds) if !is_graceful => {
             errors.push(FieldError::invalid(&field, &seconds, "only takes effect when purgeMode is gracefully"));
         }
-        None if gracefully => {
+        None if is_graceful => {
             errors.push(FieldError::invalid(&field, &(), "should not be empty when purgeMode is gracefully"));
         }
         _ => {}
@@ -235,7 +237,7 @@ fn validate_preservation(preservation: &StatePreservation, path: &str) -> Vec<Fi
     let rules = preservation.rules.iter().enumerate();
     rules
         .flat_map(|(index, rule)| {
-            metadata::label_name(&rule.alias_label_name, &format!("{path}.rules[{index}].aliasLabelName"))
+            metadata::validate_label_name(&rule.alias_label_name, &format!("{path}.rules[{index}].aliasLabelName"))
         })
         .collect()
 }

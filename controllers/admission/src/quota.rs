@@ -8,11 +8,11 @@ use crowsnest_apimachinery::quantity::Quantity;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};
-use crowsnest_plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
+use crowsnest_plan::quota::{self as plan, ExceededQuota, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 use crowsnest_plan::work::construct::targets;
 
 /// Resources that need no domain.
-const STANDARD: [&str; 20] = [
+const STANDARD_RESOURCES: [&str; 20] = [
     "configmaps",
     "cpu",
     "ephemeral-storage",
@@ -36,7 +36,7 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// Standard resources that are counts.
-const COUNTED: [&str; 9] = [
+const COUNT_RESOURCES: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
     "pods",
@@ -48,14 +48,14 @@ const COUNTED: [&str; 9] = [
     "services.nodeports",
 ];
 
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let quota: FederatedResourceQuota = decode(&request.object)?;
     let mut errors = Vec::new();
     let name = quota.metadata.name.as_deref().unwrap_or_default();
-    if name.len() > LONGEST_NAME {
-        let detail = format!("must be no more than {LONGEST_NAME} characters");
+    if name.len() > MAX_NAME_LENGTH {
+        let detail = format!("must be no more than {MAX_NAME_LENGTH} characters");
         errors.push(FieldError::invalid("metadata.name", name, detail));
     }
     errors.extend(validate_spec(&quota.spec));
@@ -67,7 +67,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
         errors.extend(validate_list(&cluster.hard, &format!("{path}.hard")));
         errors.extend(validate_list(&cluster.used, &format!("{path}.used")));
     }
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_spec(spec: &FederatedResourceQuotaSpec) -> Vec<FieldError> {
@@ -109,7 +109,7 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
         if amount < Quantity::ZERO {
             errors.push(FieldError::invalid(&field, &amount, "must be greater than or equal to 0"));
         }
-        let counted = COUNTED.contains(&name.as_str()) || is_extended(name);
+        let counted = COUNT_RESOURCES.contains(&name.as_str()) || is_extended(name);
         if counted && amount.milli_value() % 1000 != 0 {
             errors.push(FieldError::invalid(&field, &amount, "must be an integer"));
         }
@@ -129,18 +129,18 @@ fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
     if name.contains('/') || is_huge_page(name) {
         return errors;
     }
-    if errors.is_empty() && !STANDARD.contains(&name) {
+    if errors.is_empty() && !STANDARD_RESOURCES.contains(&name) {
         let detail = "must be a standard resource type or fully qualified";
         errors.push(FieldError::invalid(field, name, detail));
     }
-    if name == "storage" || !STANDARD.contains(&name) {
+    if name == "storage" || !STANDARD_RESOURCES.contains(&name) {
         errors.push(FieldError::invalid(field, name, "must be a standard resource for quota"));
     }
     errors
 }
 
 /// True if a change of a binding can change its usage.
-fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
+fn changes_usage(old: &ResourceBinding, new: &ResourceBinding) -> bool {
     let request = |binding: &ResourceBinding| {
         let requirements = binding.spec.replica_requirements.as_ref();
         requirements.map(|requirements| amounts(&requirements.resource_request)).unwrap_or_default()
@@ -171,13 +171,13 @@ fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
 
 /// Quotas of a namespace whose recorded usage increases when a binding is created (`old` is `None`) or updated. An
 /// error names the first exceeded quota. Changes that cannot affect usage are not checked.
-pub fn follow(
+pub fn check_quotas(
     quotas: &[FederatedResourceQuota],
     old: Option<&ResourceBinding>,
     new: &ResourceBinding,
 ) -> Result<Vec<FederatedResourceQuota>, Refusal> {
-    let matters = old.map_or(!targets(&new.spec).is_empty(), |old| is_relevant(old, new));
-    if matters { enforce(quotas, old, new) } else { Ok(Vec::new()) }
+    let affects_usage = old.map_or(!targets(&new.spec).is_empty(), |old| changes_usage(old, new));
+    if affects_usage { enforce(quotas, old, new) } else { Ok(Vec::new()) }
 }
 
 /// Quotas whose recorded usage increases, or an error for the first exceeded one. A decrease is rejected as well
@@ -208,7 +208,7 @@ fn enforce(
             let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
             if *requested > limit {
                 let resource = name.clone();
-                let exceeded = Exceeded { quota: reference(quota), resource, requested: *requested, limit };
+                let exceeded = ExceededQuota { quota: reference(quota), resource, requested: *requested, limit };
                 return Err(Refusal::quota_exceeded(&exceeded));
             }
         }

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::field::{self, FieldError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crowsnest_plan::quota::Exceeded;
+use crowsnest_plan::quota::ExceededQuota;
 
 /// Operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -78,12 +78,12 @@ impl Refusal {
     }
 
     /// A quota would be exceeded.
-    pub fn quota_exceeded(exceeded: &Exceeded) -> Self {
+    pub fn quota_exceeded(exceeded: &ExceededQuota) -> Self {
         Self { code: 403, reason: Some("QuotaExceeded"), message: exceeded.to_string() }
     }
 
-    /// Rejects if there is any error.
-    pub fn of(errors: &[FieldError]) -> Result<(), Self> {
+    /// Returns an error that lists `errors`, or `Ok` if there are none.
+    pub fn check(errors: &[FieldError]) -> Result<(), Self> {
         if errors.is_empty() { Ok(()) } else { Err(Self::denied(field::aggregate(errors))) }
     }
 }
@@ -97,7 +97,7 @@ pub enum Outcome {
     Changed(Value),
 }
 
-/// Response to a request.
+/// Response to an admission request.
 #[derive(Clone, Debug)]
 pub struct Review {
     pub outcome: Result<Outcome, Refusal>,

@@ -36,7 +36,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
             ingresses.map(|ingress| (ingress.ip.as_deref(), ingress.hostname.as_deref())),
         ));
     }
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_spec(spec: &MultiClusterServiceSpec) -> Vec<FieldError> {

@@ -10,7 +10,7 @@ use super::{AdmissionContext, Outcome, Refusal, Request};
 pub(super) fn validate(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let policy: ClusterTaintPolicy = decode(&request.object)?;
     let errors = validate_taints(&policy.spec.taints, context.allow_no_execute_taint_policy);
-    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+    Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
 fn validate_taints(taints: &[Taint], allow_no_execute: bool) -> Vec<FieldError> {

@@ -32,7 +32,7 @@ fn compile(script: &str) -> Result<(), String> {
     declarative::compile(script).map_err(|problem| problem.to_string())
 }
 
-fn answer(case: &Case) -> Value {
+fn run_case(case: &Case) -> Value {
     let context = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::all(),
@@ -72,7 +72,7 @@ fn answer(case: &Case) -> Value {
 
 fn snapshot(name: &str, cases: &str) {
     let cases: Vec<Case> = serde_saphyr::from_str(cases).unwrap();
-    let answers: Vec<Value> = cases.iter().map(|case| json!({ "case": case.name, "answer": answer(case) })).collect();
+    let answers: Vec<Value> = cases.iter().map(|case| json!({ "case": case.name, "answer": run_case(case) })).collect();
     insta::assert_yaml_snapshot!(name, answers);
 }
 

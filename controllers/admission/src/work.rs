@@ -16,7 +16,7 @@ pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Resul
     }
     let id = metadata::label(&work.metadata, label::WORK_PERMANENT_ID).to_owned();
     for manifest in &mut work.spec.workload.manifests {
-        check(&manifest.0)?;
+        check_manifest(&manifest.0)?;
         prune::prune(&mut manifest.0);
         prune::prune_job_ttl(&mut manifest.0);
         managed::stamp(&mut manifest.0, &id);
@@ -25,7 +25,7 @@ pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Resul
 }
 
 /// Rejects a manifest that is not an object or has no kind, with Go's messages.
-fn check(manifest: &Value) -> Result<(), Refusal> {
+fn check_manifest(manifest: &Value) -> Result<(), Refusal> {
     let found = match manifest {
         Value::Object(_) if !unstructured::kind(manifest).is_empty() => return Ok(()),
         Value::Object(_) => return Err(Refusal::internal(format!("Object 'Kind' is missing in '{manifest}'"))),

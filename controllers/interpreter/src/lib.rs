@@ -32,11 +32,11 @@ pub use error::Error;
 use crate::default::dependencies;
 use crate::default::native::{self, NativeKind};
 use crate::default::replicas;
-use crate::default::status::{MemberStatus, reflect_whole};
+use crate::default::status::{MemberStatus, reflect_full_status};
 use crate::default::thirdparty::{self, RuleError, ThirdPartyKind};
-use crowsnest_plan::dependencies::Needs;
+use crowsnest_plan::dependencies::DependencyList;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::propagation::binding::Interpreted;
+use crowsnest_plan::propagation::binding::ReplicaFacts;
 use customized::webhook::{Hook, Services, Webhooks};
 
 /// Scripts of one customization.
@@ -44,30 +44,30 @@ struct Customization {
     api_version: String,
     kind: String,
     scripts: Vec<(Operation, Arc<str>)>,
-    share: ScriptPermits,
+    permits: ScriptPermits,
 }
 
 /// A script and its customization.
 struct Script {
     customization: String,
     text: Arc<str>,
-    share: ScriptPermits,
+    permits: ScriptPermits,
 }
 
 impl Script {
     /// Runs a script on a thread of the script pool.
-    async fn ask<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,
     ) -> Result<T, Error> {
         let text = Arc::clone(&self.text);
-        let answer = pool::run(&self.share, move || call(&text)).await;
+        let answer = pool::run(&self.permits, move || call(&text)).await;
         answer.map_err(|source| Error::Script { customization: self.customization.clone(), source })
     }
 }
 
 /// Interpreter of an operation on objects of a kind.
-enum Interprets {
+enum OperationInterpreter {
     /// The first script, and the others, which are used for dependencies only.
     Script(Script, Vec<Script>),
     Webhook(Arc<Hook>),
@@ -81,20 +81,20 @@ pub struct Interpreter {
     webhooks: Webhooks,
 }
 
-fn native_of(object: &Value) -> Option<&'static NativeKind> {
+fn find_native(object: &Value) -> Option<&'static NativeKind> {
     native::find(unstructured::api_version(object), unstructured::kind(object))
 }
 
 /// The result of a third-party kind's rule, if there is one.
 fn third_party<T>(
     object: &Value,
-    ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, RuleError>>,
+    apply_rule: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, RuleError>>,
 ) -> Result<Option<T>, Error> {
     let Some(row) = thirdparty::find(unstructured::api_version(object), unstructured::kind(object)) else {
         return Ok(None);
     };
     let of_kind = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
-    ask(row).transpose().map_err(of_kind)
+    apply_rule(row).transpose().map_err(of_kind)
 }
 
 impl Interpreter {
@@ -109,26 +109,26 @@ impl Interpreter {
 
     /// An interpreter with the same webhooks and without customizations, for proposed ones.
     pub fn without_customizations(&self) -> Self {
-        Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.copied() }
+        Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.snapshot() }
     }
 
     /// Removes all webhook configurations that do not satisfy the predicate.
-    pub fn keep_webhooks(&self, stays: impl Fn(&str) -> bool) {
-        self.webhooks.keep(stays);
+    pub fn retain_webhooks(&self, should_keep: impl Fn(&str) -> bool) {
+        self.webhooks.retain(should_keep);
     }
 
     /// Adds or updates a webhook configuration, or removes it (`None`).
-    pub fn learn_webhooks(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
-        self.webhooks.learn(name, configuration);
+    pub fn set_webhooks(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
+        self.webhooks.set_configuration(name, configuration);
     }
 
     /// Removes all customizations that do not satisfy the predicate.
-    pub fn keep(&self, stays: impl Fn(&str) -> bool) {
-        self.customizations.write().retain(|name, _| stays(name));
+    pub fn retain_customizations(&self, should_keep: impl Fn(&str) -> bool) {
+        self.customizations.write().retain(|name, _| should_keep(name));
     }
 
     /// Adds or updates a customization, or removes it (`None`).
-    pub fn learn(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
+    pub fn set_customization(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
         let Some(customization) = customization else {
             self.customizations.write().remove(name);
             return;
@@ -139,7 +139,7 @@ impl Interpreter {
             api_version: spec.target.api_version.clone(),
             kind: spec.target.kind.clone(),
             scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
-            share: ScriptPermits::default(),
+            permits: ScriptPermits::default(),
         };
         self.customizations.write().insert(name.to_owned(), known);
     }
@@ -156,19 +156,19 @@ impl Interpreter {
         let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
         let script = |(name, known): (&String, &Customization)| {
             let (_, text) = known.scripts.iter().find(|(of, _)| of == operation)?;
-            Some(Script { customization: name.clone(), text: Arc::clone(text), share: known.share.clone() })
+            Some(Script { customization: name.clone(), text: Arc::clone(text), permits: known.permits.clone() })
         };
         of_kind.filter_map(script).collect()
     }
 
     /// Customizations take precedence over webhooks, and those over built-in rules. A failure is final; no other
     /// interpreter is tried.
-    fn interprets(&self, object: &Value, operation: &Operation) -> Interprets {
+    fn find_interpreter(&self, object: &Value, operation: &Operation) -> OperationInterpreter {
         let mut scripts = self.scripts(object, operation).into_iter();
         if let Some(first) = scripts.next() {
-            return Interprets::Script(first, scripts.collect());
+            return OperationInterpreter::Script(first, scripts.collect());
         }
-        self.webhooks.find(object, operation).map_or(Interprets::BuiltIn, Interprets::Webhook)
+        self.webhooks.find(object, operation).map_or(OperationInterpreter::BuiltIn, OperationInterpreter::Webhook)
     }
 
     /// Source of the scripts for an operation on objects of this kind, in order.
@@ -180,12 +180,12 @@ impl Interpreter {
     pub fn is_interpreted(&self, object: &Value, operation: &Operation) -> bool {
         // The status of every kind is reflected.
         *operation == Operation::InterpretStatus
-            || match self.interprets(object, operation) {
-                Interprets::Script(..) | Interprets::Webhook(_) => true,
-                Interprets::BuiltIn => {
+            || match self.find_interpreter(object, operation) {
+                OperationInterpreter::Script(..) | OperationInterpreter::Webhook(_) => true,
+                OperationInterpreter::BuiltIn => {
                     let other = thirdparty::find(unstructured::api_version(object), unstructured::kind(object));
-                    other.is_some_and(|kind| kind.interprets(operation))
-                        || native_of(object).is_some_and(|kind| kind.interprets(operation))
+                    other.is_some_and(|kind| kind.has_rule_for(operation))
+                        || find_native(object).is_some_and(|kind| kind.has_rule_for(operation))
                 }
             }
     }
@@ -196,16 +196,16 @@ impl Interpreter {
     }
 
     /// Replicas of a template and their requirements. Empty for kinds without replicas.
-    pub async fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+    pub async fn replicas(&self, template: &Value) -> Result<ReplicaFacts, Error> {
         if self.gates.multiple_pod_templates_scheduling {
-            let of_components = |components| Interpreted { components, ..Interpreted::default() };
-            match self.interprets(template, &Operation::InterpretComponent) {
-                Interprets::Script(script, _) => {
+            let of_components = |components| ReplicaFacts { components, ..ReplicaFacts::default() };
+            match self.find_interpreter(template, &Operation::InterpretComponent) {
+                OperationInterpreter::Script(script, _) => {
                     let template = template.clone();
-                    return script.ask(move |text| declarative::components(text, &template)).await.map(of_components);
+                    return script.run(move |text| declarative::components(text, &template)).await.map(of_components);
                 }
-                Interprets::Webhook(hook) => return hook.components(template).await.map(of_components),
-                Interprets::BuiltIn => {
+                OperationInterpreter::Webhook(hook) => return hook.components(template).await.map(of_components),
+                OperationInterpreter::BuiltIn => {
                     let components = |kind: &ThirdPartyKind| Some((kind.components?)(template, self.gates));
                     if let Some(components) = third_party(template, components)? {
                         return Ok(of_components(components));
@@ -213,19 +213,19 @@ impl Interpreter {
                 }
             }
         }
-        let (replicas, requirements) = match self.interprets(template, &Operation::InterpretReplica) {
-            Interprets::Script(script, _) => {
+        let (replicas, requirements) = match self.find_interpreter(template, &Operation::InterpretReplica) {
+            OperationInterpreter::Script(script, _) => {
                 let template = template.clone();
-                script.ask(move |text| declarative::replicas(text, &template)).await?
+                script.run(move |text| declarative::replicas(text, &template)).await?
             }
-            Interprets::Webhook(hook) => hook.replicas(template).await?,
-            Interprets::BuiltIn => return self.built_in_replicas(template),
+            OperationInterpreter::Webhook(hook) => hook.replicas(template).await?,
+            OperationInterpreter::BuiltIn => return self.built_in_replicas(template),
         };
-        let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
-        Ok(Interpreted { replicas, requirements, components: Vec::new() })
+        let requirements = requirements.map(|needed| replicas::complete_for_quota(needed, template, self.gates));
+        Ok(ReplicaFacts { replicas, requirements, components: Vec::new() })
     }
 
-    fn built_in_replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+    fn built_in_replicas(&self, template: &Value) -> Result<ReplicaFacts, Error> {
         let counted = third_party(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
         if let Some((replicas, mut requirements)) = counted {
             if let Some(needed) = &mut requirements
@@ -234,11 +234,11 @@ impl Interpreter {
             {
                 unstructured::namespace(template).clone_into(&mut needed.namespace);
             }
-            return Ok(Interpreted { replicas, requirements, components: Vec::new() });
+            return Ok(ReplicaFacts { replicas, requirements, components: Vec::new() });
         }
-        Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
-            None => Interpreted::default(),
-            Some(replicas) => Interpreted {
+        Ok(match find_native(template).and_then(|kind| kind.read_replicas(template)) {
+            None => ReplicaFacts::default(),
+            Some(replicas) => ReplicaFacts {
                 replicas,
                 requirements: replicas::requirements(template, self.gates),
                 components: Vec::new(),
@@ -248,16 +248,16 @@ impl Interpreter {
 
     /// Writes the member's replicas into its manifest.
     pub async fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
-        match self.interprets(manifest, &Operation::ReviseReplica) {
-            Interprets::Script(script, _) => {
+        match self.find_interpreter(manifest, &Operation::ReviseReplica) {
+            OperationInterpreter::Script(script, _) => {
                 let object = manifest.clone();
-                *manifest = script.ask(move |text| declarative::revise(text, &object, replicas)).await?;
+                *manifest = script.run(move |text| declarative::revise(text, &object, replicas)).await?;
             }
-            Interprets::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
-            Interprets::BuiltIn => {
+            OperationInterpreter::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
+            OperationInterpreter::BuiltIn => {
                 if let Some(revise) = third_party(manifest, |kind| kind.revise.map(Ok))? {
                     revise(manifest, replicas);
-                } else if let Some(kind) = native_of(manifest) {
+                } else if let Some(kind) = find_native(manifest) {
                     kind.revise_replicas(manifest, replicas);
                 }
             }
@@ -267,15 +267,15 @@ impl Interpreter {
 
     /// Retains fields that the member owns.
     pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
-        match self.interprets(desired, &Operation::Retain) {
-            Interprets::Script(script, _) => {
+        match self.find_interpreter(desired, &Operation::Retain) {
+            OperationInterpreter::Script(script, _) => {
                 let (wanted, observed) = (desired.clone(), observed.clone());
-                *desired = script.ask(move |text| declarative::retain(text, &wanted, &observed)).await?;
+                *desired = script.run(move |text| declarative::retain(text, &wanted, &observed)).await?;
             }
-            Interprets::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
-            Interprets::BuiltIn => {
+            OperationInterpreter::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
+            OperationInterpreter::BuiltIn => {
                 let known = third_party(desired, |kind| kind.retain.map(Ok))?;
-                if let Some(retain) = known.or_else(|| native_of(desired).and_then(|kind| kind.retain)) {
+                if let Some(retain) = known.or_else(|| find_native(desired).and_then(|kind| kind.retain)) {
                     retain(desired, observed);
                 }
             }
@@ -285,30 +285,32 @@ impl Interpreter {
 
     /// The status to reflect from a member object. `None` if there is none.
     pub async fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
-        match self.interprets(member, &Operation::InterpretStatus) {
-            Interprets::Script(script, _) => {
+        match self.find_interpreter(member, &Operation::InterpretStatus) {
+            OperationInterpreter::Script(script, _) => {
                 let member = member.clone();
-                script.ask(move |text| declarative::reflect(text, &member)).await.map(Some)
+                script.run(move |text| declarative::reflect(text, &member)).await.map(Some)
             }
-            Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
-            Interprets::BuiltIn => match third_party(member, |kind| kind.reflected_status(member).map(Ok))? {
+            OperationInterpreter::Webhook(hook) => hook.reflect(member).await.map(Some),
+            OperationInterpreter::BuiltIn => match third_party(member, |kind| kind.reflect_status(member).map(Ok))? {
                 Some(status) => Ok(Some(status)),
-                None => Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member))),
+                None => {
+                    Ok(find_native(member).map_or_else(|| reflect_full_status(member), |kind| kind.reflect(member)))
+                }
             },
         }
     }
 
     /// True if a member object is healthy. Kinds without a rule are always healthy.
     pub async fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
-        match self.interprets(member, &Operation::InterpretHealth) {
-            Interprets::Script(script, _) => {
+        match self.find_interpreter(member, &Operation::InterpretHealth) {
+            OperationInterpreter::Script(script, _) => {
                 let member = member.clone();
-                script.ask(move |text| declarative::health(text, &member)).await
+                script.run(move |text| declarative::health(text, &member)).await
             }
-            Interprets::Webhook(hook) => hook.is_healthy(member).await,
-            Interprets::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
+            OperationInterpreter::Webhook(hook) => hook.is_healthy(member).await,
+            OperationInterpreter::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
                 Some(healthy) => Ok(healthy),
-                None => Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member))),
+                None => Ok(find_native(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member))),
             },
         }
     }
@@ -320,13 +322,13 @@ impl Interpreter {
         items: &[AggregatedStatusItem],
         now: &str,
     ) -> Result<Option<Value>, Error> {
-        let mut aggregated = match self.interprets(template, &Operation::AggregateStatus) {
-            Interprets::Script(script, _) => {
+        let mut aggregated = match self.find_interpreter(template, &Operation::AggregateStatus) {
+            OperationInterpreter::Script(script, _) => {
                 let (template, items) = (template.clone(), items.to_vec());
-                script.ask(move |text| declarative::aggregate(text, &template, &items)).await?
+                script.run(move |text| declarative::aggregate(text, &template, &items)).await?
             }
-            Interprets::Webhook(hook) => hook.aggregate(template, items).await?,
-            Interprets::BuiltIn => {
+            OperationInterpreter::Webhook(hook) => hook.aggregate(template, items).await?,
+            OperationInterpreter::BuiltIn => {
                 let members: Vec<MemberStatus<'_>> = items
                     .iter()
                     .map(|item| MemberStatus {
@@ -334,33 +336,33 @@ impl Interpreter {
                         status: item.status.as_ref().map(|status| &status.0),
                     })
                     .collect();
-                if let Some(total) = third_party(template, |kind| kind.aggregated_status(template, &members, now))? {
+                if let Some(total) = third_party(template, |kind| kind.aggregate_status(template, &members, now))? {
                     return Ok(Some(total));
                 }
-                return Ok(native_of(template).and_then(|kind| kind.aggregate(template, &members, now)));
+                return Ok(find_native(template).and_then(|kind| kind.aggregate(template, &members, now)));
             }
         };
         Ok(aggregated.get_mut("status").map(Value::take))
     }
 
     /// Dependencies of a template. `None` for kinds without a rule.
-    pub async fn dependencies(&self, template: &Value) -> Result<Option<Needs>, Error> {
-        match self.interprets(template, &Operation::InterpretDependency) {
-            Interprets::Script(first, others) => {
+    pub async fn dependencies(&self, template: &Value) -> Result<Option<DependencyList>, Error> {
+        match self.find_interpreter(template, &Operation::InterpretDependency) {
+            OperationInterpreter::Script(first, others) => {
                 let mut needed = Vec::new();
                 for script in std::iter::once(&first).chain(&others) {
                     let template = template.clone();
-                    needed.extend(script.ask(move |text| declarative::dependencies(text, &template)).await?);
+                    needed.extend(script.run(move |text| declarative::dependencies(text, &template)).await?);
                 }
-                Ok(Some(Needs(Some(dependencies::in_order(needed)))))
+                Ok(Some(DependencyList(Some(dependencies::sort_and_deduplicate(needed)))))
             }
-            Interprets::Webhook(hook) => hook.dependencies(template).await.map(Some),
-            Interprets::BuiltIn => {
+            OperationInterpreter::Webhook(hook) => hook.dependencies(template).await.map(Some),
+            OperationInterpreter::BuiltIn => {
                 if let Some(needed) = third_party(template, |kind| kind.sorted_dependencies(template))? {
-                    return Ok(Some(Needs(Some(needed))));
+                    return Ok(Some(DependencyList(Some(needed))));
                 }
-                let rule = native_of(template).and_then(|kind| kind.dependencies);
-                Ok(rule.map(|needed| Needs::of_native(needed(template))))
+                let rule = find_native(template).and_then(|kind| kind.dependencies);
+                Ok(rule.map(|needed| DependencyList::from_native(needed(template))))
             }
         }
     }

@@ -11,7 +11,7 @@ fn interpreter(customizations: &[(&str, Value)]) -> Interpreter {
             "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment"}, "customizations": rules}});
         let customization: ResourceInterpreterCustomization =
             serde_json::from_value(customization).expect("a customization");
-        interpreter.learn(name, Some(&customization));
+        interpreter.set_customization(name, Some(&customization));
     }
     interpreter
 }
@@ -27,9 +27,9 @@ async fn scripts_take_precedence_over_built_in_rules() {
     let count = |n| json!({"replicaResource": {"luaScript": format!("function GetReplicas() return {n} end")}});
     let interpreter = interpreter(&[("b", count(7)), ("a", count(5)), ("0", json!({"retention": {"luaScript": ""}}))]);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 5);
-    interpreter.learn("a", None);
+    interpreter.set_customization("a", None);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
-    interpreter.learn("b", None);
+    interpreter.set_customization("b", None);
     let native = interpreter.replicas(&deployment()).await.expect("replicas");
     assert_eq!(native.replicas, 2);
     assert_eq!(json!(native.requirements), json!({"namespace": "ns", "resourceRequest": {"cpu": "1"}}));
@@ -81,7 +81,7 @@ async fn scripts_replace_single_rules_of_third_party_kinds() {
     let customization = json!({"metadata": {"name": "c"}, "spec": {
         "target": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet"},
         "customizations": {"healthInterpretation": {"luaScript": "function InterpretHealth() return true end"}}}});
-    interpreter.learn("c", Some(&serde_json::from_value(customization).expect("a customization")));
+    interpreter.set_customization("c", Some(&serde_json::from_value(customization).expect("a customization")));
     assert!(interpreter.is_healthy(&set).await.expect("an answer"));
     interpreter.revise_replicas(&mut set, 1).await.expect("revised");
     assert_eq!(set["spec"]["replicas"], 1);
@@ -92,9 +92,9 @@ async fn components_are_counted_if_enabled() {
     let spec = json!({"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]});
     let cluster = of_kind("ray.io/v1", "RayCluster", json!({"spec": spec}));
     let read = async |gates| Interpreter::new(gates).replicas(&cluster).await.expect("replicas");
-    let names = |read: Interpreted| read.components.into_iter().map(|one| one.name).collect::<Vec<_>>();
+    let names = |read: ReplicaFacts| read.components.into_iter().map(|one| one.name).collect::<Vec<_>>();
     assert_eq!(names(read(Gates::all()).await), ["ray-head", "worker-1"]);
-    assert_eq!(read(Gates::default()).await, Interpreted::default());
+    assert_eq!(read(Gates::default()).await, ReplicaFacts::default());
 }
 
 #[tokio::test]
@@ -113,9 +113,9 @@ async fn webhooks_take_precedence_over_built_in_rules_and_failures_are_final() {
     let configuration = json!({"webhooks": [{"name": "a.b", "clientConfig": {}, "interpreterContextVersions": ["v1alpha1"],
         "rules": [{"operations": ["InterpretReplica"], "apiGroups": ["apps"], "apiVersions": ["*"], "kinds": ["*"]}]}]});
     let configuration = serde_json::from_value(configuration).expect("a configuration");
-    interpreter.learn_webhooks("w", Some(&configuration));
+    interpreter.set_webhooks("w", Some(&configuration));
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
-    interpreter.learn("c", None);
+    interpreter.set_customization("c", None);
     let Err(error) = interpreter.replicas(&deployment()).await else { panic!("no interpreter may succeed") };
     assert_eq!(
         error.to_string(),
@@ -125,6 +125,6 @@ async fn webhooks_take_precedence_over_built_in_rules_and_failures_are_final() {
     assert!(interpreter.is_interpreted(&deployment(), &Operation::InterpretReplica));
     // It has no rules for other operations.
     assert!(!interpreter.is_healthy(&deployment()).await.expect("health"));
-    interpreter.keep_webhooks(|_| false);
+    interpreter.retain_webhooks(|_| false);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 2);
 }

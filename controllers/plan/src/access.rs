@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub const IMPERSONATOR: &str = "karmada-impersonator";
 /// ClusterRole that additionally allows impersonating UID and extra fields. Crowsnest's own, next to Karmada's
 /// [`IMPERSONATOR`].
-pub const WHOLE_IMPERSONATOR: &str = "crowsnest-impersonator";
+pub const FULL_IMPERSONATOR: &str = "crowsnest-impersonator";
 
 /// True if a ClusterRole grants access to the cluster's proxy. As in Karmada, verbs are ignored.
 pub fn grants_proxy(role: &ClusterRole, cluster: &str) -> bool {
@@ -52,9 +52,9 @@ pub fn plan(
 /// The ClusterRole and ClusterRoleBinding that allow impersonating UID and extra fields. RBAC names the key of an
 /// extra field as a subresource and has no wildcard for the subresources of one resource, so the rule covers the
 /// whole API group, which holds nothing else that can be impersonated.
-pub fn whole(impersonator_namespace: &str) -> (Value, Value) {
+pub fn full_impersonation(impersonator_namespace: &str) -> (Value, Value) {
     let rules = json!([{"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": ["*"]}]);
-    (cluster_role(WHOLE_IMPERSONATOR, &rules), binding(WHOLE_IMPERSONATOR, impersonator_namespace))
+    (cluster_role(FULL_IMPERSONATOR, &rules), binding(FULL_IMPERSONATOR, impersonator_namespace))
 }
 
 fn role(subjects: &[&Subject]) -> Value {
@@ -153,6 +153,6 @@ mod tests {
 
     #[test]
     fn uid_and_extra_are_granted_by_a_separate_role() {
-        insta::assert_yaml_snapshot!("whole", whole("karmada-cluster"));
+        insta::assert_yaml_snapshot!("whole", full_impersonation("karmada-cluster"));
     }
 }

@@ -14,24 +14,24 @@ type Annotations = BTreeMap<String, String>;
 
 /// An annotation with an unsupported value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
+pub struct UnsupportedAnnotation {
     key: &'static str,
     value: String,
     error: FieldError,
     /// The behaviour that applies instead, for the warning.
-    means: &'static str,
+    fallback: &'static str,
 }
 
-impl Misfit {
+impl UnsupportedAnnotation {
     /// Warning for a client that writes the Cluster.
     pub fn warning(&self) -> String {
-        let Self { key, value, means, .. } = self;
-        format!("metadata.annotations[{key}]: {value:?} is not supported: {means}")
+        let Self { key, value, fallback, .. } = self;
+        format!("metadata.annotations[{key}]: {value:?} is not supported: {fallback}")
     }
 }
 
 /// All annotations of a Cluster with unsupported values.
-pub fn misfits(annotations: Option<&Annotations>) -> Vec<Misfit> {
+pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnnotation> {
     let Some(annotations) = annotations else { return Vec::new() };
     let choices: [(&'static str, &[&str], &'static str); 4] = [
         (CONFIRMED_DOWN, &["true", "false"], "its readiness is probed as for any other cluster"),
@@ -44,17 +44,22 @@ pub fn misfits(annotations: Option<&Annotations>) -> Vec<Misfit> {
         ),
     ];
     let path = |key: &str| format!("metadata.annotations[{key}]");
-    let mut found: Vec<Misfit> = choices
+    let mut found: Vec<UnsupportedAnnotation> = choices
         .into_iter()
-        .filter_map(|(key, known, means)| {
+        .filter_map(|(key, known, fallback)| {
             let value = annotations.get(key).filter(|value| !known.contains(&value.as_str()))?;
-            Some(Misfit { key, value: value.clone(), error: FieldError::not_supported(path(key), value, known), means })
+            Some(UnsupportedAnnotation {
+                key,
+                value: value.clone(),
+                error: FieldError::not_supported(path(key), value, known),
+                fallback,
+            })
         })
         .collect();
     if let Some(value) = annotations.get(ANSWER_WITHIN).filter(|value| !is_seconds(value)) {
         let error = FieldError::invalid(path(ANSWER_WITHIN), value, "must be a number of seconds greater than 0");
-        let means = "the default response timeout applies";
-        found.push(Misfit { key: ANSWER_WITHIN, value: value.clone(), error, means });
+        let fallback = "the default response timeout applies";
+        found.push(UnsupportedAnnotation { key: ANSWER_WITHIN, value: value.clone(), error, fallback });
     }
     found
 }
@@ -64,10 +69,15 @@ fn is_seconds(value: &str) -> bool {
 }
 
 /// Returns errors for unsupported values that this write sets, and warnings for those that were stored before.
-pub fn admit(now: Option<&Annotations>, before: Option<&Annotations>) -> (Vec<FieldError>, Vec<String>) {
-    let was = |misfit: &Misfit| before.and_then(|before| before.get(misfit.key)) == Some(&misfit.value);
-    let (old, new): (Vec<_>, Vec<_>) = misfits(now).into_iter().partition(was);
-    (new.into_iter().map(|misfit| misfit.error).collect(), old.iter().map(Misfit::warning).collect())
+pub fn validate_change(now: Option<&Annotations>, before: Option<&Annotations>) -> (Vec<FieldError>, Vec<String>) {
+    let was_stored = |annotation: &UnsupportedAnnotation| {
+        before.and_then(|before| before.get(annotation.key)) == Some(&annotation.value)
+    };
+    let (old, new): (Vec<_>, Vec<_>) = find_unsupported(now).into_iter().partition(was_stored);
+    (
+        new.into_iter().map(|annotation| annotation.error).collect(),
+        old.iter().map(UnsupportedAnnotation::warning).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -102,12 +112,12 @@ mod tests {
         let now = annotations(&[(key, value)]);
         let refused: Vec<String> = expected.iter().map(|why| format!("metadata.annotations[{key}]: {why}")).collect();
         for before in [None, Some(&annotations(&[(key, "other")]))] {
-            let (errors, warnings) = admit(Some(&now), before);
+            let (errors, warnings) = validate_change(Some(&now), before);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), refused);
             assert!(warnings.is_empty());
         }
         // A value that was stored before must not block other changes.
-        let (errors, warnings) = admit(Some(&now), Some(&now));
+        let (errors, warnings) = validate_change(Some(&now), Some(&now));
         assert!(errors.is_empty());
         assert_eq!(warnings.len(), refused.len());
         assert!(warnings.iter().all(|warning| warning.contains(key) && warning.contains(&format!("{value:?}"))));

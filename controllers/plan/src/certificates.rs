@@ -1,5 +1,5 @@
-//! Certificate requests of agents: which CertificateSigningRequests are for an agent, and which permission approves
-//! them. Decides for the agent CSR approving controller; the control plane's signer signs approved requests.
+//! Decisions of the agent CSR approving controller: which CertificateSigningRequests are for an agent, and which
+//! permission of the requester is sufficient to approve them. The control plane's signer signs approved requests.
 
 use std::collections::BTreeSet;
 
@@ -14,56 +14,58 @@ use serde_json::{Value, json};
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
 /// Optional additional usage.
-const ENCIPHERMENT: &str = "key encipherment";
+const KEY_ENCIPHERMENT: &str = "key encipherment";
 
 /// Permission that the requester needs, and the message of the approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
+    /// Subresource of `certificatesigningrequests` with the verb `create`.
     pub subresource: &'static str,
     pub message: &'static str,
 }
 
 /// An agent renews its own certificate.
-pub const OWN: Permission = Permission {
+pub const OWN_CERTIFICATE: Permission = Permission {
     subresource: "selfclusteragent",
     message: "Auto approving self karmada agent certificate after SubjectAccessReview.",
 };
 
 /// Another user, usually a bootstrap token, requests an agent's certificate.
-pub const ANY: Permission = Permission {
+pub const ANY_CERTIFICATE: Permission = Permission {
     subresource: "clusteragent",
     message: "Auto approving karmada agent certificate after SubjectAccessReview.",
 };
 
+/// Error of a CertificateSigningRequest that cannot be parsed. The message is Karmada's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    #[error("unable to parse csr {name:?}: {why}")]
-    Unreadable { name: String, why: String },
+    #[error("unable to parse csr {name:?}: {error}")]
+    Unreadable { name: String, error: String },
 }
 
 /// True if a request is not decided yet and is for the client certificate signer.
-pub fn is_open(request: &Value) -> bool {
+pub fn is_pending(request: &Value) -> bool {
     let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
-    let decided = |condition: &Value| matches!(unstructured::text(condition, &["type"]), "Approved" | "Denied");
+    let is_decision = |condition: &Value| matches!(unstructured::text(condition, &["type"]), "Approved" | "Denied");
     unstructured::text(request, &["spec", "signerName"]) == SIGNER
         && unstructured::text(request, &["status", "certificate"]).is_empty()
-        && !conditions.into_iter().flatten().any(decided)
+        && !conditions.into_iter().flatten().any(is_decision)
 }
 
 /// Permissions, any one of which is sufficient to approve the requested agent certificate, in the order in which they are
 /// checked. Empty for requests that are not for an agent.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
-    let signing_request = read(request)?;
+    let signing_request = parse_signing_request(request)?;
     if agent(&signing_request).is_none() || !has_usages(request) {
         return Ok(Vec::new());
     }
-    Ok(is_own(request, &signing_request).then_some(OWN).into_iter().chain([ANY]).collect())
+    Ok(is_own(request, &signing_request).then_some(OWN_CERTIFICATE).into_iter().chain([ANY_CERTIFICATE]).collect())
 }
 
 /// The cluster whose agent certificate another user requests. `None` if an agent requests its own, or if the request
 /// names no cluster.
-pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
-    let signing_request = read(request)?;
+pub fn find_joining_cluster(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
+    let signing_request = parse_signing_request(request)?;
     Ok(match agent(&signing_request) {
         Some(Agent::Cluster(cluster)) if !is_own(request, &signing_request) => Some(cluster),
         _ => None,
@@ -71,7 +73,7 @@ pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError
 }
 
 /// Body of the SubjectAccessReview for the requester of a CertificateSigningRequest.
-pub fn review(request: &Value, permission: Permission) -> Value {
+pub fn access_review(request: &Value, permission: Permission) -> Value {
     let field_of = |field: &str| unstructured::at(request, &["spec", field]).cloned().unwrap_or_default();
     json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
@@ -86,7 +88,7 @@ pub fn review(request: &Value, permission: Permission) -> Value {
 }
 
 /// The request with an `Approved` condition at time `now`.
-pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
+pub fn approve(request: &Value, permission: Permission, now: &str) -> Value {
     let mut approved = request.clone();
     let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.cloned().unwrap_or_default();
@@ -98,8 +100,9 @@ pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
     approved
 }
 
-fn read(request: &Value) -> Result<SigningRequest, CertificateError> {
-    let unreadable = |why: String| CertificateError::Unreadable { name: unstructured::name(request).to_owned(), why };
+fn parse_signing_request(request: &Value) -> Result<SigningRequest, CertificateError> {
+    let unreadable =
+        |error: String| CertificateError::Unreadable { name: unstructured::name(request).to_owned(), error };
     let pem =
         STANDARD.decode(unstructured::text(request, &["spec", "request"])).map_err(|e| unreadable(e.to_string()))?;
     SigningRequest::parse(&pem).map_err(|error| unreadable(error.to_string()))
@@ -117,10 +120,10 @@ fn is_own(request: &Value, signing_request: &SigningRequest) -> bool {
 
 /// True if the usages are exactly those of an agent's certificate.
 fn has_usages(request: &Value) -> bool {
-    let given = unstructured::at(request, &["spec", "usages"]).and_then(Value::as_array);
-    let mut given: BTreeSet<&str> = given.into_iter().flatten().filter_map(Value::as_str).collect();
-    given.remove(ENCIPHERMENT);
-    given == BTreeSet::from(USAGES)
+    let usages = unstructured::at(request, &["spec", "usages"]).and_then(Value::as_array);
+    let mut usages: BTreeSet<&str> = usages.into_iter().flatten().filter_map(Value::as_str).collect();
+    usages.remove(KEY_ENCIPHERMENT);
+    usages == BTreeSet::from(USAGES)
 }
 
 #[cfg(test)]
@@ -132,14 +135,14 @@ mod tests {
     const AGENT: &str = "system:karmada:agent:member1";
     const ORGANIZATION: &str = crowsnest_api::certificate::AGENT_ORGANIZATION;
 
-    fn pem(organizations: &[&str], common_name: &str, names: Vec<SanType>) -> String {
+    fn pem(organizations: &[&str], common_name: &str, alternative_names: Vec<SanType>) -> String {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         for organization in organizations {
             params.distinguished_name.push(DnType::OrganizationName, *organization);
         }
         params.distinguished_name.push(DnType::CommonName, common_name);
-        params.subject_alt_names = names;
+        params.subject_alt_names = alternative_names;
         let key = KeyPair::generate().expect("a key");
         params.serialize_request(&key).expect("a request").pem().expect("PEM")
     }
@@ -154,22 +157,22 @@ mod tests {
         })
     }
 
-    const PLAIN: &[&str] = &["client auth", "digital signature"];
+    const CLIENT_USAGES: &[&str] = &["client auth", "digital signature"];
 
     #[rstest]
-    #[case::bootstrap(&[ORGANIZATION], AGENT, "system:bootstrap:abcdef", PLAIN, &[ANY])]
-    #[case::own(&[ORGANIZATION], AGENT, AGENT, PLAIN, &[OWN, ANY])]
+    #[case::bootstrap(&[ORGANIZATION], AGENT, "system:bootstrap:abcdef", CLIENT_USAGES, &[ANY_CERTIFICATE])]
+    #[case::own(&[ORGANIZATION], AGENT, AGENT, CLIENT_USAGES, &[OWN_CERTIFICATE, ANY_CERTIFICATE])]
     #[case::encipherment(
-        &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[ANY]
+        &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[ANY_CERTIFICATE]
     )]
     #[case::missing_usage(&[ORGANIZATION], AGENT, "x", &["client auth"], &[])]
     #[case::extra_usage(&[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "server auth"], &[])]
-    #[case::masters(&["system:masters"], AGENT, AGENT, PLAIN, &[])]
-    #[case::without_organization(&[], AGENT, AGENT, PLAIN, &[])]
-    #[case::not_an_agent(&[ORGANIZATION], "system:admin", "system:admin", PLAIN, &[])]
-    #[case::front_proxy(&[ORGANIZATION], "front-proxy-client", "system:bootstrap:abcdef", PLAIN, &[])]
-    #[case::with_invalid_cluster_name(&[ORGANIZATION], "system:karmada:agent:No Cluster", "system:bootstrap:abcdef", PLAIN, &[])]
-    #[case::of_the_control_plane(&[ORGANIZATION], "system:karmada:agent:@control-plane", "x", PLAIN, &[])]
+    #[case::masters(&["system:masters"], AGENT, AGENT, CLIENT_USAGES, &[])]
+    #[case::without_organization(&[], AGENT, AGENT, CLIENT_USAGES, &[])]
+    #[case::not_an_agent(&[ORGANIZATION], "system:admin", "system:admin", CLIENT_USAGES, &[])]
+    #[case::front_proxy(&[ORGANIZATION], "front-proxy-client", "system:bootstrap:abcdef", CLIENT_USAGES, &[])]
+    #[case::with_invalid_cluster_name(&[ORGANIZATION], "system:karmada:agent:No Cluster", "system:bootstrap:abcdef", CLIENT_USAGES, &[])]
+    #[case::control_plane(&[ORGANIZATION], "system:karmada:agent:@control-plane", "x", CLIENT_USAGES, &[])]
     fn agents_are_recognized(
         #[case] organizations: &[&str],
         #[case] common_name: &str,
@@ -185,7 +188,7 @@ mod tests {
     #[case::new(AGENT, "system:bootstrap:abcdef", Some("member1"))]
     #[case::own(AGENT, AGENT, None)]
     #[case::with_invalid_cluster_name("system:karmada:agent:No Cluster", "x", None)]
-    #[case::of_the_control_plane("system:karmada:agent:@control-plane", "x", None)]
+    #[case::control_plane("system:karmada:agent:@control-plane", "x", None)]
     #[case::no_agent("system:admin", "x", None)]
     #[case::karmadactl("system:karmada:agent:rbac-generator", "system:bootstrap:abcdef", None)]
     fn first_certificates_name_their_cluster(
@@ -193,8 +196,8 @@ mod tests {
         #[case] username: &str,
         #[case] expected: Option<&str>,
     ) {
-        let request = request(&pem(&[ORGANIZATION], common_name, Vec::new()), username, PLAIN);
-        assert_eq!(newcomer(&request).expect("a request").as_ref().map(ClusterName::as_str), expected);
+        let request = request(&pem(&[ORGANIZATION], common_name, Vec::new()), username, CLIENT_USAGES);
+        assert_eq!(find_joining_cluster(&request).expect("a request").as_ref().map(ClusterName::as_str), expected);
     }
 
     #[rstest]
@@ -203,13 +206,13 @@ mod tests {
     #[case::ip(SanType::IpAddress([127, 0, 0, 1].into()))]
     #[case::uri(SanType::URI("spiffe://x/y".try_into().expect("a URI")))]
     fn alternative_names_are_rejected(#[case] name: SanType) {
-        let request = request(&pem(&[ORGANIZATION], AGENT, vec![name]), AGENT, PLAIN);
+        let request = request(&pem(&[ORGANIZATION], AGENT, vec![name]), AGENT, CLIENT_USAGES);
         assert_eq!(permissions(&request), Ok(Vec::new()));
     }
 
     #[test]
     fn unreadable_requests_are_errors() {
-        let error = permissions(&request("no PEM", AGENT, PLAIN)).expect_err("no request");
+        let error = permissions(&request("no PEM", AGENT, CLIENT_USAGES)).expect_err("no request");
         assert!(error.to_string().starts_with("unable to parse csr \"csr-1\": "), "{error}");
     }
 
@@ -219,21 +222,21 @@ mod tests {
     #[case::denied(json!({"status": {"conditions": [{"type": "Denied"}]}}), false)]
     #[case::failed(json!({"status": {"conditions": [{"type": "Failed"}]}}), true)]
     #[case::signed(json!({"status": {"certificate": "LS0t"}}), false)]
-    #[case::of_kubelets(json!({"spec": {"signerName": "kubernetes.io/kubelet-serving"}}), false)]
-    fn open_requests_are_undecided_and_for_the_client_signer(#[case] change: Value, #[case] expected: bool) {
-        let mut request = request("", AGENT, PLAIN);
+    #[case::kubelet_serving(json!({"spec": {"signerName": "kubernetes.io/kubelet-serving"}}), false)]
+    fn pending_requests_are_undecided_and_for_the_client_signer(#[case] change: Value, #[case] expected: bool) {
+        let mut request = request("", AGENT, CLIENT_USAGES);
         json_patch::merge(&mut request, &change);
-        assert_eq!(is_open(&request), expected);
+        assert_eq!(is_pending(&request), expected);
     }
 
     #[test]
     fn approval_names_the_subject_access_review() {
-        let request = request("", AGENT, PLAIN);
-        let spec = &review(&request, OWN)["spec"];
+        let request = request("", AGENT, CLIENT_USAGES);
+        let spec = &access_review(&request, OWN_CERTIFICATE)["spec"];
         assert_eq!((&spec["user"], &spec["groups"]), (&json!(AGENT), &json!(["system:authenticated"])));
         assert_eq!(spec["resourceAttributes"]["subresource"], "selfclusteragent");
-        let condition = &approved(&request, OWN, "2026-01-01T00:00:00Z")["status"]["conditions"][0];
+        let condition = &approve(&request, OWN_CERTIFICATE, "2026-01-01T00:00:00Z")["status"]["conditions"][0];
         assert_eq!((&condition["type"], &condition["reason"]), (&json!("Approved"), &json!("AutoApproved")));
-        assert_eq!(condition["message"], OWN.message);
+        assert_eq!(condition["message"], OWN_CERTIFICATE.message);
     }
 }

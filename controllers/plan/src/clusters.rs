@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crowsnest_api::cluster::{ApiEnablement, ApiResource, Cluster};
-use crowsnest_api::constants::{condition as words, finalizer, taint as keys};
+use crowsnest_api::constants::{condition as condition_names, finalizer, taint as taint_keys};
 use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -20,11 +20,13 @@ pub enum Health {
     Healthy,
     /// The health endpoint responded without OK.
     Unhealthy(String),
+    /// The health endpoint did not respond.
     Unreachable(String),
     /// No client could be built: the Cluster's API endpoint is invalid, or its Secret is missing.
     NoClient(String),
 }
 
+/// Karmada's Ready condition for the result of a probe.
 pub fn ready_condition(health: &Health, now: Timestamp) -> Condition {
     let (status, reason, message) = match health {
         Health::Healthy => (true, "ClusterReady", "cluster is healthy and ready to accept workloads"),
@@ -34,21 +36,21 @@ pub fn ready_condition(health: &Health, now: Timestamp) -> Condition {
         Health::Unreachable(_) => (false, "ClusterNotReachable", "cluster is not reachable"),
         Health::NoClient(why) => {
             let message = format!("failed to create a ClusterClient: {why}");
-            return condition(words::READY, false, "StatusCollectionFailed", message, now);
+            return condition(condition_names::READY, false, "StatusCollectionFailed", message, now);
         }
     };
-    condition(words::READY, status, reason, message, now)
+    condition(condition_names::READY, status, reason, message, now)
 }
 
-/// The last observed readiness, kept so that a short flap does not change the condition.
+/// The last observed readiness, which is kept so that a short change does not change the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedReadiness {
     pub ready: bool,
     /// Monotonic time of the observation. `None` for the first one.
     pub since: Option<Duration>,
 }
 
-/// How long an observation must last before the condition changes.
+/// Time for which an observation must last before the condition changes.
 #[derive(Debug, Clone, Copy)]
 pub struct Thresholds {
     pub success: Duration,
@@ -59,37 +61,37 @@ pub struct Thresholds {
 /// takes effect immediately.
 pub fn with_thresholds(
     observed: Condition,
-    shown: Option<&Condition>,
-    last: Option<Observed>,
+    current: Option<&Condition>,
+    last: Option<ObservedReadiness>,
     thresholds: Thresholds,
     now: Duration,
-) -> (Condition, Observed) {
+) -> (Condition, ObservedReadiness) {
     let ready = observed.status == "True";
-    let Some(last) = last else { return (observed, Observed { ready, since: None }) };
-    let Some(shown) = shown else { return (observed, last) };
-    let tracked = if last.ready == ready { last } else { Observed { ready, since: Some(now) } };
+    let Some(last) = last else { return (observed, ObservedReadiness { ready, since: None }) };
+    let Some(current) = current else { return (observed, last) };
+    let observation = if last.ready == ready { last } else { ObservedReadiness { ready, since: Some(now) } };
     let threshold = if ready { thresholds.success } else { thresholds.failure };
-    let flips = ready != (shown.status == "True");
-    let waits = flips && tracked.since.is_some_and(|since| now.saturating_sub(since) < threshold);
-    (if waits { shown.clone() } else { observed }, tracked)
+    let is_change = ready != (current.status == "True");
+    let is_too_recent = is_change && observation.since.is_some_and(|since| now.saturating_sub(since) < threshold);
+    (if is_too_recent { current.clone() } else { observed }, observation)
 }
 
-/// Taints of a cluster for its current `Ready` condition: `not-ready` and `unreachable` clusters get a NoSchedule
-/// taint, with the time when it was added.
+/// The taints that a cluster should have for its current `Ready` condition: a NoSchedule taint `not-ready` or
+/// `unreachable` is added if the cluster is not ready, and an obsolete one removed. Other taints are kept.
 pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
-    let ready = conditions::find(&cluster.status.conditions, words::READY).map(|ready| ready.status.as_str());
-    let (wanted, unwanted): (Option<&str>, &[&str]) = match ready {
-        Some("True") => (None, &[keys::NOT_READY, keys::UNREACHABLE]),
-        Some("Unknown") => (Some(keys::UNREACHABLE), &[keys::NOT_READY]),
-        Some(_) => (Some(keys::NOT_READY), &[keys::UNREACHABLE]),
+    let ready = conditions::find(&cluster.status.conditions, condition_names::READY).map(|ready| ready.status.as_str());
+    let (added, removed): (Option<&str>, &[&str]) = match ready {
+        Some("True") => (None, &[taint_keys::NOT_READY, taint_keys::UNREACHABLE]),
+        Some("Unknown") => (Some(taint_keys::UNREACHABLE), &[taint_keys::NOT_READY]),
+        Some(_) => (Some(taint_keys::NOT_READY), &[taint_keys::UNREACHABLE]),
         // Without a Ready condition, the taint is added, but none is removed.
-        None => (Some(keys::NOT_READY), &[]),
+        None => (Some(taint_keys::NOT_READY), &[]),
     };
-    let is = |taint: &Taint, key: &str| taint.effect == "NoSchedule" && taint.key == key;
-    let kept = |taint: &&Taint| !unwanted.iter().any(|key| is(taint, key));
+    let has_key = |taint: &Taint, key: &str| taint.effect == "NoSchedule" && taint.key == key;
+    let kept = |taint: &&Taint| !removed.iter().any(|key| has_key(taint, key));
     let mut taints: Vec<Taint> = cluster.spec.taints.iter().filter(kept).cloned().collect();
-    if let Some(key) = wanted
-        && !taints.iter().any(|taint| is(taint, key))
+    if let Some(key) = added
+        && !taints.iter().any(|taint| has_key(taint, key))
     {
         let (effect, time_added) = ("NoSchedule".to_owned(), Some(Time(now)));
         taints.push(Taint { key: key.to_owned(), effect, time_added, value: None });
@@ -97,8 +99,8 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
     taints
 }
 
-/// Reason why a Work of a cluster being removed still exists.
-pub fn work_stays(work: &Value, is_agents: bool) -> String {
+/// Reason why a Work of a cluster that is being removed still exists. `is_agents` is true if an agent applies it.
+pub fn work_blocker(work: &Value, is_agents: bool) -> String {
     let others = unstructured::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
     match others {
         Some(finalizer) => format!("held by finalizer {finalizer}"),
@@ -108,16 +110,16 @@ pub fn work_stays(work: &Value, is_agents: bool) -> String {
 }
 
 /// Reason why a binding still contains a cluster that is being removed.
-pub fn binding_stays(binding: &Value, scheduler: &str) -> String {
-    let named = unstructured::text(binding, &["spec", "schedulerName"]);
+pub fn binding_blocker(binding: &Value, scheduler: &str) -> String {
+    let scheduler_name = unstructured::text(binding, &["spec", "schedulerName"]);
     let placement = unstructured::at(binding, &["spec", "placement"]);
     let suspended = unstructured::at(binding, &["spec", "suspension", "scheduling"]).and_then(Value::as_bool);
     if unstructured::is_terminating(binding) {
         "it is being deleted".to_owned()
     } else if suspended.unwrap_or_default() {
         "its scheduling is suspended".to_owned()
-    } else if !named.is_empty() && named != scheduler {
-        format!("schedulerName is {named}")
+    } else if !scheduler_name.is_empty() && scheduler_name != scheduler {
+        format!("schedulerName is {scheduler_name}")
     } else if placement.is_none_or(Value::is_null) {
         "it has no placement".to_owned()
     } else {
@@ -125,23 +127,24 @@ pub fn binding_stays(binding: &Value, scheduler: &str) -> String {
     }
 }
 
-/// The `Removing` condition of a cluster: which objects its removal waits for, with the first of them and their
-/// reasons.
-pub fn removing(reason: &str, what: &str, mut waits: Vec<(String, String)>, now: Timestamp) -> Condition {
-    condition(words::REMOVING, false, reason, format!("waits for {}", named(what, &mut waits)), now)
+/// The `Removing` condition of a cluster, which lists the objects that its removal waits for. `waits` has their names
+/// and reasons.
+pub fn removing_condition(reason: &str, what: &str, mut waits: Vec<(String, String)>, now: Timestamp) -> Condition {
+    condition(condition_names::REMOVING, false, reason, format!("waits for {}", list_names(what, &mut waits)), now)
 }
 
-/// The number of objects, and the first names in order.
-pub fn named(what: &str, all: &mut [(String, String)]) -> String {
-    /// Number of objects that are named.
-    const NAMED: usize = 10;
+/// Lists objects in a message: their number, and the first ten in order of their names, with reasons. `what` is their
+/// kind in the plural.
+pub fn list_names(what: &str, all: &mut [(String, String)]) -> String {
+    /// Maximum number of listed names.
+    const MAX_NAMES: usize = 10;
     all.sort();
     let one = |(name, why): &(String, String)| match why.as_str() {
         "" => name.clone(),
         why => format!("{name} ({why})"),
     };
-    let names: Vec<String> = all.iter().take(NAMED).map(one).collect();
-    let more = match all.len().saturating_sub(NAMED) {
+    let names: Vec<String> = all.iter().take(MAX_NAMES).map(one).collect();
+    let more = match all.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -165,23 +168,28 @@ pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, Stri
 
 /// The condition for annotations with unsupported values. `None` if all annotations are supported.
 pub fn annotations_condition(cluster: &Cluster, now: Timestamp) -> Option<Condition> {
-    let misfits = annotations::misfits(cluster.metadata.annotations.as_ref());
-    let warnings: Vec<String> = misfits.iter().map(annotations::Misfit::warning).collect();
-    (!warnings.is_empty()).then(|| condition(words::ANNOTATIONS_KNOWN, false, "UnknownValue", warnings.join("; "), now))
+    let unsupported = annotations::find_unsupported(cluster.metadata.annotations.as_ref());
+    let warnings: Vec<String> = unsupported.iter().map(annotations::UnsupportedAnnotation::warning).collect();
+    (!warnings.is_empty())
+        .then(|| condition(condition_names::ANNOTATIONS_KNOWN, false, "UnknownValue", warnings.join("; "), now))
 }
 
 /// The condition that reports if the list of served resources is complete.
 pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timestamp) -> Condition {
     let (reason, message) = match (enablements.len(), complete) {
-        (0, _) => (words::API_ENABLEMENTS_EMPTY, "collected empty APIEnablements from the cluster".to_owned()),
+        (0, _) => {
+            (condition_names::API_ENABLEMENTS_EMPTY, "collected empty APIEnablements from the cluster".to_owned())
+        }
         (some, false) => {
             let message = format!("might collect partial APIEnablements({some}) from the cluster");
-            (words::API_ENABLEMENTS_PARTIAL, message)
+            (condition_names::API_ENABLEMENTS_PARTIAL, message)
         }
-        (_, true) => (words::API_ENABLEMENTS_COMPLETE, "collected complete APIEnablements from the cluster".to_owned()),
+        (_, true) => {
+            (condition_names::API_ENABLEMENTS_COMPLETE, "collected complete APIEnablements from the cluster".to_owned())
+        }
     };
-    let is_complete = reason == words::API_ENABLEMENTS_COMPLETE;
-    condition(words::COMPLETE_API_ENABLEMENTS, is_complete, reason, message, now)
+    let is_complete = reason == condition_names::API_ENABLEMENTS_COMPLETE;
+    condition(condition_names::COMPLETE_API_ENABLEMENTS, is_complete, reason, message, now)
 }
 
 #[cfg(test)]
@@ -230,11 +238,11 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::ready(Some("True"), &[keys::NOT_READY, "own", keys::UNREACHABLE], &["own"])]
-    #[case::not_ready(Some("False"), &["own"], &["own", keys::NOT_READY])]
-    #[case::not_reachable_any_more(Some("Unknown"), &[keys::NOT_READY], &[keys::UNREACHABLE])]
-    #[case::reachable_again(Some("False"), &[keys::UNREACHABLE], &[keys::NOT_READY])]
-    #[case::nothing_is_known(None, &[keys::UNREACHABLE], &[keys::UNREACHABLE, keys::NOT_READY])]
+    #[case::ready(Some("True"), &[taint_keys::NOT_READY, "own", taint_keys::UNREACHABLE], &["own"])]
+    #[case::not_ready(Some("False"), &["own"], &["own", taint_keys::NOT_READY])]
+    #[case::unreachable(Some("Unknown"), &[taint_keys::NOT_READY], &[taint_keys::UNREACHABLE])]
+    #[case::reachable_again(Some("False"), &[taint_keys::UNREACHABLE], &[taint_keys::NOT_READY])]
+    #[case::without_ready_condition(None, &[taint_keys::UNREACHABLE], &[taint_keys::UNREACHABLE, taint_keys::NOT_READY])]
     fn taints_follow_readiness(#[case] ready: Option<&str>, #[case] given: &[&str], #[case] expected: &[&str]) {
         let taints = taints(&cluster(ready, given), Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
@@ -270,10 +278,11 @@ mod tests {
             (serde_json::json!({"placement": placed}), "it is not rescheduled yet"),
         ];
         for (spec, expected) in cases {
-            assert_eq!(binding_stays(&binding(spec), "ours"), expected);
+            assert_eq!(binding_blocker(&binding(spec), "ours"), expected);
         }
         let waits: Vec<_> = (0..12).rev().map(|nth| (format!("ns/b{nth:02}"), "why".to_owned())).collect();
-        let condition = removing(words::REMOVING_BINDINGS, "bindings", waits, Timestamp::UNIX_EPOCH);
+        let condition =
+            removing_condition(condition_names::REMOVING_BINDINGS, "bindings", waits, Timestamp::UNIX_EPOCH);
         assert!(condition.message.starts_with("waits for 12 bindings: ns/b00 (why), ns/b01 (why), "), "{condition:?}");
         assert!(condition.message.ends_with("ns/b09 (why) and 2 more"), "{condition:?}");
     }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::propagation::binding::{NewBinding, controller_reference, owner_uid, reference};
 
-mod needs;
+mod dependency_list;
 
-pub use needs::{Dependency, Needs};
+pub use dependency_list::{Dependency, DependencyList};
 
 /// The binding whose template has dependencies.
 pub struct Parent<'a> {
@@ -34,22 +34,22 @@ pub struct DependencySettings {
 
 impl DependencySettings {
     /// Reads them from a parent's spec.
-    pub fn of(spec: &ResourceBindingSpec) -> Self {
+    pub fn from_spec(spec: &ResourceBindingSpec) -> Self {
         DependencySettings {
             overwrite: spec.conflict_resolution == Some(ConflictResolution::Overwrite),
             preserve: spec.preserve_resources_on_deletion.unwrap_or_default(),
         }
     }
 
-    fn of_binding(binding: &Value) -> Self {
+    fn from_binding(binding: &Value) -> Self {
         DependencySettings {
             overwrite: unstructured::text(binding, &["spec", "conflictResolution"]) == "Overwrite",
             preserve: unstructured::at(binding, &["spec", "preserveResourcesOnDeletion"]) == Some(&json!(true)),
         }
     }
 
-    /// The merged of several parents' settings: `Overwrite` and preserve win.
-    fn merged(all: &[DependencySettings]) -> Self {
+    /// Merges the settings of several parents: `Overwrite` and preserve win.
+    fn merge(all: &[DependencySettings]) -> Self {
         DependencySettings {
             overwrite: all.iter().any(|settings| settings.overwrite),
             preserve: all.iter().any(|settings| settings.preserve),
@@ -64,7 +64,7 @@ impl DependencySettings {
 }
 
 /// Describes in Karmada's words which settings of several parents conflict.
-fn conflict(all: &[DependencySettings]) -> Option<String> {
+fn describe_conflict(all: &[DependencySettings]) -> Option<String> {
     let differ = |setting: fn(&DependencySettings) -> bool| all.iter().any(setting) && !all.iter().all(setting);
     let resolution =
         differ(|settings| settings.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
@@ -82,46 +82,46 @@ impl Parent<'_> {
 }
 
 /// The parent's `resourcebinding.karmada.io/dependencies` annotation.
-pub fn annotation(needs: &Needs) -> Value {
+pub fn annotation(needs: &DependencyList) -> Value {
     json!({ annotations::DEPENDENCIES: serde_json::to_string(needs).unwrap_or_default() })
 }
 
 /// The plan for an attached binding, and the conflict among its parents' settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Attached {
-    pub plan: AttachedPlan,
+pub struct Attachment {
+    pub plan: AttachmentPlan,
     pub conflict: Option<String>,
 }
 
 /// The plan for an attached binding.
 #[derive(Debug, Clone, PartialEq)]
-pub enum AttachedPlan {
+pub enum AttachmentPlan {
     Keep,
     Create(Value),
     Update(Value),
     WaitForGarbageCollection,
 }
 
-/// Adds a parent to the attached binding of one dependency, or creates it. `parent_of` finds the other parents by
+/// Adds a parent to the attached binding of one dependency, or creates it. `find_parent` finds the other parents by
 /// namespace and name, so that conflict resolution and preservation follow from all current parents.
 pub fn attach<'a>(
     parent: &Parent<'_>,
     template: &Value,
     existing: Option<&Value>,
-    parent_of: impl Fn(&str, &str) -> Option<&'a Value>,
+    find_parent: impl Fn(&str, &str) -> Option<&'a Value>,
     new: NewBinding<'_>,
-) -> Attached {
-    let plan = |plan| Attached { plan, conflict: None };
+) -> Attachment {
+    let plan = |plan| Attachment { plan, conflict: None };
     let snapshot = BindingSnapshot {
         namespace: parent.namespace.to_owned(),
         name: parent.name.to_owned(),
         clusters: parent.clusters.to_vec(),
     };
     let Some(existing) = existing else {
-        return plan(AttachedPlan::Create(create(parent, template, &snapshot, new)));
+        return plan(AttachmentPlan::Create(create(parent, template, &snapshot, new)));
     };
     if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(template)) {
-        return plan(AttachedPlan::WaitForGarbageCollection);
+        return plan(AttachmentPlan::WaitForGarbageCollection);
     }
     let mut updated = existing.clone();
     unstructured::set_label(&mut updated, &parent.label(), parent.permanent_id);
@@ -131,8 +131,8 @@ pub fn attach<'a>(
         required
             .iter()
             .filter(|known| known.namespace != snapshot.namespace || known.name != snapshot.name)
-            .filter_map(|known| parent_of(&known.namespace, &known.name))
-            .map(DependencySettings::of_binding),
+            .filter_map(|known| find_parent(&known.namespace, &known.name))
+            .map(DependencySettings::from_binding),
     );
     match required.iter_mut().find(|known| known.namespace == snapshot.namespace && known.name == snapshot.name) {
         Some(known) => *known = snapshot,
@@ -147,11 +147,14 @@ pub fn attach<'a>(
     unstructured::set(&mut updated, &["spec", "resource"], resource);
     let mut disagreement = None;
     if has_no_policy(existing) {
-        DependencySettings::merged(&settings).write(&mut updated);
-        disagreement = conflict(&settings);
+        DependencySettings::merge(&settings).write(&mut updated);
+        disagreement = describe_conflict(&settings);
     }
     let same = unstructured::semantically_equal(existing, &updated);
-    Attached { plan: if same { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }, conflict: disagreement }
+    Attachment {
+        plan: if same { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) },
+        conflict: disagreement,
+    }
 }
 
 /// True if the binding exists only as a dependency of others.
@@ -195,13 +198,13 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, new
 }
 
 /// Removes a parent from an attached binding. `None` if it is not one of its parents. The binding itself stays;
-/// without parents it has no clusters, so its Works are deleted. `parent_of` finds the remaining parents by namespace
+/// without parents it has no clusters, so its Works are deleted. `find_parent` finds the remaining parents by namespace
 /// and name; the settings of the removed parent no longer count.
 pub fn detach<'a>(
     parent_namespace: &str,
     parent_name: &str,
     existing: &Value,
-    parent_of: impl Fn(&str, &str) -> Option<&'a Value>,
+    find_parent: impl Fn(&str, &str) -> Option<&'a Value>,
 ) -> Option<Value> {
     let label = format!("{}{}", labels::DEPENDED_BY_PREFIX, binding_reference_key(parent_namespace, parent_name));
     let mut required = required_by(existing);
@@ -215,14 +218,14 @@ pub fn detach<'a>(
     if has_no_policy(existing) {
         let settings: Vec<DependencySettings> = required
             .iter()
-            .filter_map(|known| parent_of(&known.namespace, &known.name))
-            .map(DependencySettings::of_binding)
+            .filter_map(|known| find_parent(&known.namespace, &known.name))
+            .map(DependencySettings::from_binding)
             .collect();
         if required.is_empty() {
             unstructured::remove(&mut updated, &["spec", "conflictResolution"]);
             unstructured::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
         } else {
-            DependencySettings::merged(&settings).write(&mut updated);
+            DependencySettings::merge(&settings).write(&mut updated);
         }
     }
     if required.is_empty() {
@@ -244,7 +247,7 @@ mod tests {
         Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], settings }
     }
 
-    fn wishing(resolution: Option<&str>, preserve: Option<bool>) -> Value {
+    fn parent_with_settings(resolution: Option<&str>, preserve: Option<bool>) -> Value {
         json!({"spec": {"conflictResolution": resolution, "preserveResourcesOnDeletion": preserve}})
     }
 
@@ -258,21 +261,21 @@ mod tests {
 
     /// The attached binding with parents `a` and `b`, and the conflict between them.
     fn attached(a: (Option<&str>, Option<bool>), b: (Option<&str>, Option<bool>)) -> (Value, Option<String>) {
-        let [a, b] = [a, b].map(|(resolution, preserve)| wishing(resolution, preserve));
-        let first = attach(&parent("a", DependencySettings::of_binding(&a)), &config_map(), None, no_parents, NEW);
-        let AttachedPlan::Create(created) = first.plan else { panic!("{first:?}") };
+        let [a, b] = [a, b].map(|(resolution, preserve)| parent_with_settings(resolution, preserve));
+        let first = attach(&parent("a", DependencySettings::from_binding(&a)), &config_map(), None, no_parents, NEW);
+        let AttachmentPlan::Create(created) = first.plan else { panic!("{first:?}") };
         let second = attach(
-            &parent("b", DependencySettings::of_binding(&b)),
+            &parent("b", DependencySettings::from_binding(&b)),
             &config_map(),
             Some(&created),
             |_, name| (name == "a").then_some(&a),
             NEW,
         );
-        let AttachedPlan::Update(updated) = second.plan else { panic!("{second:?}") };
+        let AttachmentPlan::Update(updated) = second.plan else { panic!("{second:?}") };
         (updated, second.conflict)
     }
 
-    fn shown(binding: &Value) -> (&str, Option<bool>) {
+    fn written_settings(binding: &Value) -> (&str, Option<bool>) {
         let preserve = unstructured::at(binding, &["spec", "preserveResourcesOnDeletion"]).and_then(Value::as_bool);
         (unstructured::text(binding, &["spec", "conflictResolution"]), preserve)
     }
@@ -281,15 +284,15 @@ mod tests {
     const PRESERVE: &str = "PreserveResourcesOnDeletion conflicted (true vs false)";
 
     #[rstest]
-    #[case::nothing_native(Needs::of_native(Vec::new()), "null")]
-    #[case::nothing_scripted(Needs(Some(Vec::new())), "[]")]
+    #[case::nothing_native(DependencyList::from_native(Vec::new()), "null")]
+    #[case::nothing_scripted(DependencyList(Some(Vec::new())), "[]")]
     #[case::labels_come_first(
-        Needs(Some(vec![serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "namespace": "ns",
+        DependencyList(Some(vec![serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "namespace": "ns",
             "labelSelector": {"matchExpressions": [{"operator": "Exists", "key": "a"}], "matchLabels": {"b": "c"}}}))
             .expect("a dependency")])),
         r#"[{"apiVersion":"v1","kind":"Secret","namespace":"ns","labelSelector":{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}}]"#
     )]
-    fn annotation_matches_gos_json(#[case] needs: Needs, #[case] text: &str) {
+    fn annotation_matches_gos_json(#[case] needs: DependencyList, #[case] text: &str) {
         assert_eq!(annotation(&needs), json!({ annotations::DEPENDENCIES: text }));
     }
 
@@ -307,7 +310,7 @@ mod tests {
         #[case] differ: &[&str],
     ) {
         let (binding, conflict) = attached(a, b);
-        assert_eq!(shown(&binding), (expected.0, Some(expected.1)));
+        assert_eq!(written_settings(&binding), (expected.0, Some(expected.1)));
         let words = format!("Dependency policy conflict detected: {}.", differ.join("; "));
         assert_eq!(conflict, (!differ.is_empty()).then_some(words));
     }
@@ -315,7 +318,7 @@ mod tests {
     #[test]
     fn setting_removed_from_a_parent_is_removed_from_the_attached_binding() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
-        let quiet = wishing(None, None);
+        let quiet = parent_with_settings(None, None);
         let again = attach(
             &parent("a", DependencySettings::default()),
             &config_map(),
@@ -324,8 +327,8 @@ mod tests {
             NEW,
         );
         assert_eq!(again.conflict, None);
-        let AttachedPlan::Update(updated) = again.plan else { panic!("{again:?}") };
-        assert_eq!(shown(&updated), ("Abort", Some(false)));
+        let AttachmentPlan::Update(updated) = again.plan else { panic!("{again:?}") };
+        assert_eq!(written_settings(&updated), ("Abort", Some(false)));
         // Without a change, nothing is written.
         let settled = attach(
             &parent("a", DependencySettings::default()),
@@ -334,17 +337,17 @@ mod tests {
             |_, _| Some(&quiet),
             NEW,
         );
-        assert_eq!(settled.plan, AttachedPlan::Keep);
+        assert_eq!(settled.plan, AttachmentPlan::Keep);
     }
 
     #[test]
     fn settings_of_a_removed_parent_no_longer_count() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
-        let quiet = wishing(None, None);
+        let quiet = parent_with_settings(None, None);
         let left = detach("ns", "a", &binding, |_, _| Some(&quiet)).expect("it was in there");
-        assert_eq!(shown(&left), ("Abort", Some(false)));
+        assert_eq!(written_settings(&left), ("Abort", Some(false)));
         let alone = detach("ns", "b", &left, no_parents).expect("it was in there");
-        assert_eq!(shown(&alone), ("", None));
+        assert_eq!(written_settings(&alone), ("", None));
         assert_eq!(detach("ns", "b", &alone, no_parents), None);
     }
 
@@ -354,6 +357,6 @@ mod tests {
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
         let settings = DependencySettings { overwrite: true, preserve: true };
         let kept = attach(&parent("a", settings), &config_map(), Some(&binding), no_parents, NEW);
-        assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
+        assert_eq!(kept, Attachment { plan: AttachmentPlan::Keep, conflict: None });
     }
 }

@@ -19,7 +19,7 @@ use super::scheduling::scheduling_type;
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// True for Deployments whose replicas are divided by available replicas.
-pub fn is_considered(binding: &Value, resource: &ObjectReference) -> bool {
+pub fn is_candidate(binding: &Value, resource: &ObjectReference) -> bool {
     resource.api_version == "apps/v1"
         && resource.kind == "Deployment"
         && !unstructured::is_terminating(binding)
@@ -53,14 +53,14 @@ fn ready(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
 }
 
 /// Clusters with fewer ready than assigned replicas.
-pub fn lacking(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
+pub fn clusters_lacking_replicas(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
     let lacks = |target: &&TargetCluster| ready(status, &target.name).unwrap_or(-1) < target.replicas;
     spec.clusters.iter().filter(lacks).map(|target| target.name.clone()).collect()
 }
 
 /// Replicas after descheduling.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reduced {
+pub struct ReducedAssignment {
     pub clusters: Vec<TargetCluster>,
     /// Message of the event.
     pub message: String,
@@ -72,11 +72,11 @@ pub fn reduce(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
     unschedulable: &BTreeMap<String, i32>,
-) -> Option<Reduced> {
+) -> Option<ReducedAssignment> {
     let mut clusters = spec.clusters.clone();
     let mut message = "Binding has been descheduled".to_owned();
     let mut total: i32 = 0;
-    let lacking = lacking(spec, status);
+    let lacking = clusters_lacking_replicas(spec, status);
     for target in clusters.iter_mut().filter(|target| lacking.contains(&target.name)) {
         let unschedulable = unschedulable.get(&target.name).copied().unwrap_or_default();
         if unschedulable <= 0 || unschedulable > target.replicas {
@@ -90,20 +90,20 @@ pub fn reduce(
         message.push_str(&format!(", {taken} replica(s) in cluster({})", target.name));
     }
     message.push_str(&format!(", {total} total descheduled replica(s)"));
-    (total > 0).then_some(Reduced { clusters, message })
+    (total > 0).then_some(ReducedAssignment { clusters, message })
 }
 
 /// A pod that the member's scheduler could not place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unscheduled {
+pub struct UnschedulablePod {
     /// UID of the pod's controller.
     pub owner: String,
     /// Since when it is unschedulable.
     pub since: Timestamp,
 }
 
-impl Unscheduled {
-    pub fn of(pod: &Value) -> Option<Self> {
+impl UnschedulablePod {
+    pub fn from_json(pod: &Value) -> Option<Self> {
         let list = |path: &[&str]| unstructured::at(pod, path).and_then(Value::as_array);
         let conditions = list(&["status", "conditions"]);
         let found =
@@ -116,17 +116,17 @@ impl Unscheduled {
         let controls = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
         let owner = list(&["metadata", "ownerReferences"]).into_iter().flatten().find(controls)?;
         let since = unstructured::text(found, &["lastTransitionTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        Some(Unscheduled { owner: unstructured::text(owner, &["uid"]).to_owned(), since })
+        Some(UnschedulablePod { owner: unstructured::text(owner, &["uid"]).to_owned(), since })
     }
 }
 
 /// True if it has lasted longer than the threshold. A negative threshold counts as zero.
-pub fn lasts(since: Timestamp, threshold: SignedDuration, now: Timestamp) -> bool {
+pub fn exceeds_threshold(since: Timestamp, threshold: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(since) > threshold.max(SignedDuration::ZERO)
 }
 
 /// The ReplicaSet of a Deployment's current pod template: the oldest match, as the Deployment controller chooses.
-pub fn newest<'r>(deployment: &Deployment, replica_sets: &'r [ReplicaSet]) -> Option<&'r ReplicaSet> {
+pub fn current_replica_set<'r>(deployment: &Deployment, replica_sets: &'r [ReplicaSet]) -> Option<&'r ReplicaSet> {
     let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
     let template = without_hash(&deployment.spec.template);
     let is_its = |set: &&ReplicaSet| {

@@ -28,7 +28,7 @@ pub enum TaintDecision {
 /// Evaluates NoExecute taints: an untolerated taint evicts now, a toleration with `tolerationSeconds` at its earliest
 /// end, counted from the taint's `timeAdded`. If several tolerations match a taint, the first one is used for all
 /// taints that it matches.
-pub fn by_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
+pub fn evaluate_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
     let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
     let covering = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
     let Some(used) = taints.iter().map(covering).collect::<Option<Vec<&Toleration>>>() else {
@@ -37,13 +37,13 @@ pub fn by_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) 
     let ends = used.iter().filter_map(|toleration| Some((toleration, toleration.toleration_seconds?)));
     let ends = ends.flat_map(|(toleration, seconds)| {
         let covered = taints.iter().filter(|taint| taints::tolerates(toleration, taint));
-        covered.filter_map(move |taint| end_of(taint, seconds))
+        covered.filter_map(move |taint| toleration_end(taint, seconds))
     });
     ends.min().map_or(TaintDecision::Stay, TaintDecision::EvictAt)
 }
 
 /// End of a toleration. Never, if the taint has no `timeAdded`.
-fn end_of(taint: &Taint, seconds: i64) -> Option<Timestamp> {
+fn toleration_end(taint: &Taint, seconds: i64) -> Option<Timestamp> {
     let added = taint.time_added.as_ref()?.0;
     Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
@@ -141,7 +141,7 @@ mod tests {
     )]
     fn taints_evict(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: TaintDecision) {
         let cluster: Cluster = read(json!({"metadata": {"name": "c"}, "spec": {"syncMode": "Push", "taints": taints}}));
-        assert_eq!(by_taints(&cluster, &read::<Vec<Toleration>>(tolerations), at(NOW)), expected);
+        assert_eq!(evaluate_taints(&cluster, &read::<Vec<Toleration>>(tolerations), at(NOW)), expected);
     }
 
     #[rstest]

@@ -77,12 +77,12 @@ const ALL_BETA: &str = "AllBeta";
 pub enum GateError {
     #[error("invalid feature gate {0:?}: must be Name=true or Name=false")]
     Form(String),
-    #[error("unrecognized feature gate: {0} (known are {known})", known = known())]
+    #[error("unrecognized feature gate: {0} (known are {known})", known = gate_names())]
     Unknown(String),
 }
 
 /// All names, for the error message.
-fn known() -> String {
+fn gate_names() -> String {
     let named = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT);
     let mut names: Vec<&str> = named.chain([ALL_ALPHA, ALL_BETA]).collect();
     names.sort_unstable();
@@ -90,7 +90,7 @@ fn known() -> String {
 }
 
 /// Parses a bool like Go's `strconv.ParseBool`.
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -99,9 +99,9 @@ fn truth(text: &str) -> Option<bool> {
 }
 
 /// Names and values of a comma-separated list.
-fn entries(list: &str) -> impl Iterator<Item = Result<(&str, bool), GateError>> {
+fn parse_entries(list: &str) -> impl Iterator<Item = Result<(&str, bool), GateError>> {
     list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(|entry| {
-        let read = entry.split_once('=').and_then(|(name, value)| Some((name.trim(), truth(value.trim())?)));
+        let read = entry.split_once('=').and_then(|(name, value)| Some((name.trim(), parse_bool(value.trim())?)));
         read.ok_or_else(|| GateError::Form(entry.to_owned()))
     })
 }
@@ -118,7 +118,7 @@ impl Gates {
     /// first, so that single gates override them.
     pub fn with(mut self, list: &str) -> Result<Self, GateError> {
         let mut named: Vec<(Field, bool)> = Vec::new();
-        for entry in entries(list) {
+        for entry in parse_entries(list) {
             let (name, on) = entry?;
             match name {
                 ALL_ALPHA => self.set(Stage::Alpha, on),
@@ -136,7 +136,7 @@ impl Gates {
 
     /// The gates of a list that have no effect.
     pub fn without_effect(list: &str) -> Vec<&'static str> {
-        let named: Vec<&str> = entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
+        let named: Vec<&str> = parse_entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
         WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()
     }
 

@@ -118,8 +118,8 @@ pub struct Entry {
 }
 
 /// Maximum length of an Event's message, and of the part of a name that is taken from the object.
-const LONGEST_MESSAGE: usize = 1024;
-const LONGEST_NAME: usize = 200;
+const MAX_MESSAGE_LENGTH: usize = 1024;
+const MAX_NAME_LENGTH: usize = 200;
 
 /// Namespace and name of an entry's Event. `whose` is the UID of the decided object; `what` distinguishes entries of
 /// the same action for the same object.
@@ -138,16 +138,16 @@ fn sanitize_name(name: &str) -> String {
         '.' => '.',
         _ => '-',
     };
-    let sanitized: String = name.chars().map(clean).take(LONGEST_NAME).collect();
+    let sanitized: String = name.chars().map(clean).take(MAX_NAME_LENGTH).collect();
     // Each label between dots begins and ends with a letter or digit.
     let parts = sanitized.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts.collect();
     if parts.is_empty() { "entry".to_owned() } else { parts.join(".") }
 }
 
-/// Truncates a text to at most `longest` bytes.
-fn truncate(text: &str, longest: usize) -> &str {
-    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+/// Truncates a text to at most `max_bytes` bytes.
+fn truncate(text: &str, max_bytes: usize) -> &str {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
@@ -176,7 +176,7 @@ impl Entry {
             }},
             "involvedObject": self.subject,
             "action": self.action.name(), "reason": self.action.reason(),
-            "message": truncate(&self.message, LONGEST_MESSAGE),
+            "message": truncate(&self.message, MAX_MESSAGE_LENGTH),
             "type": if self.is_warning { "Warning" } else { "Normal" },
             "eventTime": self.at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
             "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
@@ -232,7 +232,7 @@ mod tests {
             effect: json!({"replicas": 2}),
             generation: Some(7),
             is_warning: false,
-            message: "ü".repeat(LONGEST_MESSAGE),
+            message: "ü".repeat(MAX_MESSAGE_LENGTH),
         };
         let event = entry.event("crowsnest-controllers");
         let annotation_value = |key: &str| -> Value {
@@ -250,6 +250,6 @@ mod tests {
             (&event["related"], &event["involvedObject"]["namespace"], &event["eventTime"]),
             (&cluster, &json!("shop"), &json!("2026-01-01T10:05:00.500000Z"))
         );
-        assert_eq!(event["message"].as_str().map(str::len), Some(LONGEST_MESSAGE));
+        assert_eq!(event["message"].as_str().map(str::len), Some(MAX_MESSAGE_LENGTH));
     }
 }

@@ -21,16 +21,16 @@ pub fn status(
     services: impl IntoIterator<Item = (String, BTreeSet<String>)>,
     is_blocked: impl Fn(&str) -> bool,
 ) -> MultiClusterIngressStatus {
-    let somewhere = services.into_iter().filter(|(_, clusters)| !clusters.is_empty());
+    let located = services.into_iter().filter(|(_, clusters)| !clusters.is_empty());
     let service_locations: Vec<ServiceLocation> =
-        somewhere.map(|(name, clusters)| ServiceLocation { name, clusters: clusters.into_iter().collect() }).collect();
+        located.map(|(name, clusters)| ServiceLocation { name, clusters: clusters.into_iter().collect() }).collect();
     let clusters: BTreeSet<&String> = service_locations.iter().flat_map(|location| &location.clusters).collect();
     let traffic_block_clusters = clusters.into_iter().filter(|name| is_blocked(name)).cloned().collect();
     MultiClusterIngressStatus { load_balancer: None, traffic_block_clusters, service_locations }
 }
 
 /// Merge patch of the status. `None` if nothing changed.
-pub fn patch(shown: &MultiClusterIngressStatus, wanted: &MultiClusterIngressStatus) -> Option<Value> {
+pub fn patch(current: &MultiClusterIngressStatus, desired: &MultiClusterIngressStatus) -> Option<Value> {
     let of = |status: &MultiClusterIngressStatus| {
         let some = |list: Value| if list.as_array().is_some_and(Vec::is_empty) { Value::Null } else { list };
         json!({
@@ -38,8 +38,8 @@ pub fn patch(shown: &MultiClusterIngressStatus, wanted: &MultiClusterIngressStat
             "serviceLocations": some(json!(status.service_locations)),
         })
     };
-    let (shown, wanted) = (of(shown), of(wanted));
-    (shown != wanted).then(|| json!({"status": wanted}))
+    let (current, desired) = (of(current), of(desired));
+    (current != desired).then(|| json!({"status": desired}))
 }
 
 #[cfg(test)]
@@ -83,9 +83,9 @@ mod tests {
         "serviceLocations": [{"name": "web", "clusters": ["m1", "m2"]}]})))]
     #[case::nowhere("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
     fn only_changes_are_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
-        let shown =
+        let current =
             MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2,m1", &["m2"]) };
-        let written = patch(&shown, &located(services, blocked));
+        let written = patch(&current, &located(services, blocked));
         assert_eq!(written, expected.map(|status| json!({"status": status})));
     }
 }

@@ -13,7 +13,7 @@ use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::conditions;
-use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, joined, kept, wanted_by};
+use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, join_managers, managed_work, managers};
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
 /// Value that marks Works and Services as managed by MultiClusterService.
@@ -41,7 +41,7 @@ pub enum Role {
 }
 
 /// Reason and message of the warning event if a cluster cannot be used now.
-pub fn unusable(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'static str, String)> {
+pub fn unusable_reason(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'static str, String)> {
     let (who, what) = match role {
         Role::Provider => ("Provider", "MultiClusterService"),
         Role::Consumer => ("Consumer", "EndpointSlice"),
@@ -77,7 +77,7 @@ fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
 
 /// The Work in a provider's execution namespace that requests collection of its EndpointSlices. It is not dispatched
 /// and has no finalizer.
-pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
+pub fn provider_work(cluster: &str, mcs: &Value) -> DesiredWork {
     let mut labels = names(unstructured::namespace(mcs), unstructured::name(mcs));
     labels.insert(label::MULTI_CLUSTER_SERVICE_PERMANENT_ID.to_owned(), permanent_id(mcs).to_owned());
     let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
@@ -87,14 +87,14 @@ pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
 }
 
 /// The MultiClusterService that a Work belongs to.
-pub fn of_work(work: &Value) -> Option<NamespacedName> {
+pub fn service_of_work(work: &Value) -> Option<NamespacedName> {
     let namespace = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
     let name = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
     Some(NamespacedName::new(namespace, name))
 }
 
-/// True for a Work from [`provided`].
-pub fn is_provided(work: &Value) -> bool {
+/// True for a Work from [`provider_work`].
+pub fn is_provider_work(work: &Value) -> bool {
     unstructured::at(work, &["spec", "workload", "manifests"])
         .and_then(Value::as_array)
         .and_then(|manifests| manifests.first())
@@ -103,25 +103,25 @@ pub fn is_provided(work: &Value) -> bool {
 
 /// True for a Work that stores a collected EndpointSlice of a provider.
 pub fn is_collected(work: &Value) -> bool {
-    wanted_by(work).contains(MULTI_CLUSTER_SERVICE) && source_of(work).is_none()
+    managers(work).contains(MULTI_CLUSTER_SERVICE) && provider_of(work).is_none()
 }
 
 /// The provider of a dispatched EndpointSlice.
-pub fn source_of(work: &Value) -> Option<&str> {
+pub fn provider_of(work: &Value) -> Option<&str> {
     unstructured::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
 }
 
 /// The Work that stores a provider's EndpointSlice in the control plane. `existing` is the stored Work.
-pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
+pub fn collected_work(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
     let labels = names(unstructured::namespace(slice), service);
     let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
-    kept(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
+    managed_work(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
 }
 
 /// Patch that removes the MultiClusterService from a collected Work. `None` if no other manager needs the Work, so
 /// that it can be deleted.
 pub fn without_service(work: &Value) -> Option<Value> {
-    let mut wanted = wanted_by(work);
+    let mut wanted = managers(work);
     wanted.remove(MULTI_CLUSTER_SERVICE);
     let finalizers: Vec<&str> = unstructured::finalizers(work)
         .filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER)
@@ -131,7 +131,7 @@ pub fn without_service(work: &Value) -> Option<Value> {
         json!({"metadata": {
             "finalizers": finalizers,
             "labels": {
-                label::ENDPOINT_SLICE_MANAGED_BY: joined(&wanted),
+                label::ENDPOINT_SLICE_MANAGED_BY: join_managers(&wanted),
                 label::MULTI_CLUSTER_SERVICE_NAME: gone,
                 label::MULTI_CLUSTER_SERVICE_NAMESPACE: gone,
             },
@@ -141,13 +141,13 @@ pub fn without_service(work: &Value) -> Option<Value> {
 
 /// The Work that dispatches a collected EndpointSlice to a consumer. It has the name of the collected Work, unless
 /// the slice of another provider already has it.
-pub fn dispatched(
+pub fn dispatched_work(
     consumer: &str,
     provider: &str,
     collected: &Value,
     taken: impl Fn(&str) -> bool,
 ) -> Option<DesiredWork> {
-    let NamespacedName { namespace, name } = of_work(collected)?;
+    let NamespacedName { namespace, name } = service_of_work(collected)?;
     let slice = unstructured::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
     if unstructured::namespace(slice) != namespace {
         return None;
@@ -201,7 +201,7 @@ fn annotate_service(object: &mut Value, mcs: &Value) {
 }
 
 /// A Service or binding without the metadata of [`claim`] and [`bind`]. `None` if it has none.
-pub fn released(object: &Value) -> Option<Value> {
+pub fn release(object: &Value) -> Option<Value> {
     let mut released = object.clone();
     for key in [annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, annotation::MULTI_CLUSTER_SERVICE_NAME] {
         unstructured::remove(&mut released, &["metadata", "annotations", key]);
@@ -216,7 +216,7 @@ pub fn released(object: &Value) -> Option<Value> {
 
 /// Plan for the Service's binding.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Bind {
+pub enum ServiceBindingPlan {
     Keep,
     Create(Value),
     Update(Value),
@@ -232,7 +232,7 @@ pub fn bind(
     clusters: &BTreeSet<String>,
     existing: Option<&Value>,
     new_name: &str,
-) -> Bind {
+) -> ServiceBindingPlan {
     let owner = json!({
         "apiVersion": unstructured::api_version(service), "kind": unstructured::kind(service),
         "name": unstructured::name(service), "uid": unstructured::uid(service),
@@ -242,7 +242,7 @@ pub fn bind(
             let owners = unstructured::at(existing, &["metadata", "ownerReferences"]).and_then(Value::as_array);
             let another = |owner: &Value| unstructured::text(owner, &["uid"]) != unstructured::uid(service);
             if owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(another)) {
-                return Bind::WaitForGarbageCollection;
+                return ServiceBindingPlan::WaitForGarbageCollection;
             }
             existing.clone()
         }
@@ -270,13 +270,13 @@ pub fn bind(
     match existing {
         None => {
             unstructured::set(&mut binding, &["spec", "resource"], resource);
-            Bind::Create(binding)
+            ServiceBindingPlan::Create(binding)
         }
         // A new resourceVersion of the Service alone is not a change.
-        Some(existing) if unstructured::semantically_equal(existing, &binding) => Bind::Keep,
+        Some(existing) if unstructured::semantically_equal(existing, &binding) => ServiceBindingPlan::Keep,
         Some(_) => {
             unstructured::set(&mut binding, &["spec", "resource"], resource);
-            Bind::Update(binding)
+            ServiceBindingPlan::Update(binding)
         }
     }
 }
@@ -332,7 +332,7 @@ mod tests {
     #[case::too_old(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
     #[case::fit(Some(cluster("True", slices())), Role::Consumer, None)]
     fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<&str>) {
-        let message = unusable("m1", cluster.as_ref(), role).map(|(_, text)| text);
+        let message = unusable_reason("m1", cluster.as_ref(), role).map(|(_, text)| text);
         assert_eq!(message.as_deref(), expected);
     }
 
@@ -345,24 +345,25 @@ mod tests {
                    label::MULTI_CLUSTER_SERVICE_PERMANENT_ID: "id"})
         );
         assert_eq!(claim(&claimed, &mcs()), None);
-        let released = released(&claimed).expect("a change");
+        let released = release(&claimed).expect("a change");
         assert_eq!(released["metadata"]["labels"], json!({"app": "web"}));
-        assert_eq!(super::released(&released), None);
+        assert_eq!(super::release(&released), None);
     }
 
     #[test]
     fn binding_keeps_its_policy_and_targets_the_clusters_of_the_service() {
         let clusters = BTreeSet::from(["m1".to_owned(), "ghost".to_owned()]);
-        let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None, "web-service") else {
+        let ServiceBindingPlan::Create(binding) = bind(&mcs(), &service(), &clusters, None, "web-service") else {
             panic!("a new binding must be created")
         };
         assert_eq!(binding["spec"]["placement"], json!({"clusterAffinity": {"clusterNames": ["ghost", "m1"]}}));
-        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding), "web-service"), Bind::Keep);
+        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding), "web-service"), ServiceBindingPlan::Keep);
         let mut by_policy = binding.clone();
         unstructured::set_label(&mut by_policy, label::PROPAGATION_POLICY_PERMANENT_ID, "p");
         by_policy["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
         by_policy["spec"]["clusters"] = json!([{"name": "m3"}]);
-        let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy), "web-service") else {
+        let ServiceBindingPlan::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy), "web-service")
+        else {
             panic!("a changed placement must be corrected")
         };
         assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
@@ -371,7 +372,7 @@ mod tests {
         of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
         assert_eq!(
             bind(&mcs(), &service(), &clusters, Some(&of_another), "web-service"),
-            Bind::WaitForGarbageCollection
+            ServiceBindingPlan::WaitForGarbageCollection
         );
     }
 
@@ -394,31 +395,31 @@ mod tests {
     #[test]
     fn slice_is_collected_with_an_export_and_dispatched() {
         let export = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "ServiceExport"}}});
-        let work = stored(&collected("m1", "web", &slice(), Some(&export)));
+        let work = stored(&collected_work("m1", "web", &slice(), Some(&export)));
         assert_eq!(
             unstructured::label(&work, label::ENDPOINT_SLICE_MANAGED_BY),
             Some("MultiClusterService.ServiceExport")
         );
-        assert!(is_collected(&work) && !is_provided(&work));
+        assert!(is_collected(&work) && !is_provider_work(&work));
         let released = without_service(&work).expect("the export stays");
         assert_eq!(released["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
 
-        let sent = dispatched("m2", "m1", &work, |_| false).expect("a Work");
+        let sent = dispatched_work("m2", "m1", &work, |_| false).expect("a Work");
         assert_eq!((sent.namespace.as_str(), sent.name.as_str()), ("karmada-es-m2", unstructured::name(&work)));
         assert_eq!(unstructured::name(&sent.manifest), "m1-web-x1");
         assert_eq!(unstructured::label(&sent.manifest, SERVICE_NAME), Some("web"));
         assert_eq!(unstructured::label(&sent.manifest, "a"), None);
         assert!(!is_collected(&stored(&sent)));
-        assert_eq!(source_of(&stored(&sent)), Some("m1"));
-        let other = dispatched("m2", "m1", &work, |_| true).expect("a Work");
+        assert_eq!(provider_of(&stored(&sent)), Some("m1"));
+        let other = dispatched_work("m2", "m1", &work, |_| true).expect("a Work");
         assert_ne!(other.name, unstructured::name(&work), "the name is taken by another provider's slice");
     }
 
     #[test]
     fn provider_work_has_no_finalizer() {
-        let work = stored(&provided("m1", &mcs()));
+        let work = stored(&provider_work("m1", &mcs()));
         assert_eq!(unstructured::finalizers(&work).count(), 0);
-        assert_eq!(of_work(&work), Some(NamespacedName::new("shop", "web")));
-        assert!(is_provided(&work));
+        assert_eq!(service_of_work(&work), Some(NamespacedName::new("shop", "web")));
+        assert!(is_provider_work(&work));
     }
 }

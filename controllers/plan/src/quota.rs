@@ -22,7 +22,7 @@ pub type Usage = BTreeMap<String, Quantity>;
 
 /// A limit that a binding would exceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exceeded {
+pub struct ExceededQuota {
     pub quota: ObjectReference,
     pub resource: String,
     /// Current usage plus the request.
@@ -33,7 +33,7 @@ pub struct Exceeded {
 /// The kind of a quota.
 const KIND: &str = "FederatedResourceQuota";
 
-impl fmt::Display for Exceeded {
+impl fmt::Display for ExceededQuota {
     /// Karmada's wording.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { quota, resource, requested, limit } = self;
@@ -45,10 +45,10 @@ impl fmt::Display for Exceeded {
     }
 }
 
-impl Exceeded {
+impl ExceededQuota {
     /// Parses the exceeded limit from an API server's error message, in the format of [`fmt::Display`]. The quota's
     /// UID is unknown.
-    pub fn read(message: &str) -> Option<Self> {
+    pub fn parse(message: &str) -> Option<Self> {
         let (_, rest) = message.split_once("FederatedResourceQuota(")?;
         let (quota, rest) = rest.split_once(") exceeded for resource ")?;
         let (namespace, name) = quota.split_once('/')?;
@@ -174,7 +174,7 @@ pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>
 }
 
 /// Quota status of a member, from the Work of its static assignment. `None` until it is applied and reports usage.
-pub fn of_member(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus> {
+pub fn member_status(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus> {
     #[derive(Deserialize)]
     struct Counted {
         #[serde(default)]
@@ -307,8 +307,8 @@ mod tests {
         assert_eq!(names, ["m1", "m2"]);
     }
 
-    fn exceeded() -> Exceeded {
-        Exceeded {
+    fn exceeded() -> ExceededQuota {
+        ExceededQuota {
             quota: ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus"),
             resource: "cpu".to_owned(),
             requested: "2630m".parse().expect("an amount"),
@@ -320,7 +320,7 @@ mod tests {
     #[case::as_it_is("")]
     #[case::of_an_api_server("admission webhook \"resourcebinding.karmada.io\" denied the request: ")]
     fn error_message_is_parsed(#[case] before: &str) {
-        assert_eq!(Exceeded::read(&format!("{before}{}", exceeded())), Some(exceeded()));
+        assert_eq!(ExceededQuota::parse(&format!("{before}{}", exceeded())), Some(exceeded()));
     }
 
     #[rstest]
@@ -329,14 +329,14 @@ mod tests {
     #[case("exceeded quota: cpus")]
     #[case("")]
     fn other_errors_are_ignored(#[case] message: &str) {
-        assert_eq!(Exceeded::read(message), None);
+        assert_eq!(ExceededQuota::parse(message), None);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(31), ..ProptestConfig::default() })]
         #[test]
         fn parsing_never_panics(message in "(FederatedResourceQuota\\()?.{0,40}( exceeded for resource )?.{0,20}(: requested sum )?.{0,9}(, limit )?.{0,9}") {
-            drop(Exceeded::read(&message));
+            drop(ExceededQuota::parse(&message));
         }
     }
 }

@@ -54,18 +54,18 @@ pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
 }
 
 /// True if the spec contains the workload.
-pub fn is_meant(spec: &WorkloadRebalancerSpec, workload: &ObjectReference) -> bool {
+pub fn contains_workload(spec: &WorkloadRebalancerSpec, workload: &ObjectReference) -> bool {
     spec.workloads.iter().any(|one| identity(one) == identity(workload))
 }
 
 /// True if a binding must be rescheduled. The request is as old as the rebalancer, so editing the rebalancer later
 /// does not reschedule bindings that were scheduled since.
-pub fn is_to_be_triggered(created: &Time, triggered: Option<&Time>) -> bool {
+pub fn needs_trigger(created: &Time, triggered: Option<&Time>) -> bool {
     triggered.is_none_or(|triggered| created.0 > triggered.0)
 }
 
 /// Sets the result of a workload. Without a binding it has failed permanently.
-pub fn settle(item: &mut ObservedWorkload, has_binding: bool) {
+pub fn set_result(item: &mut ObservedWorkload, has_binding: bool) {
     item.result = Some(if has_binding { RebalanceResult::Successful } else { RebalanceResult::Failed });
     item.reason = (!has_binding).then_some(RebalanceFailedReason::ReferencedBindingNotFound);
 }
@@ -110,7 +110,7 @@ mod tests {
         let (sign, rest) = text.split_at(1);
         let mut item = ObservedWorkload { workload: workload(rest), ..ObservedWorkload::default() };
         if sign != "?" {
-            settle(&mut item, sign == "+");
+            set_result(&mut item, sign == "+");
         }
         item
     }
@@ -176,7 +176,7 @@ mod tests {
     #[case::since(Some(11), false)]
     fn triggers(#[case] triggered: Option<i64>, #[case] expected: bool) {
         let triggered = triggered.map(|at| Time(second(at)));
-        assert_eq!(is_to_be_triggered(&Time(second(10)), triggered.as_ref()), expected);
+        assert_eq!(needs_trigger(&Time(second(10)), triggered.as_ref()), expected);
     }
 
     #[rstest]

@@ -9,14 +9,15 @@ use super::conditions;
 
 /// Actions of all remedies that apply to a cluster, sorted and without duplicates.
 pub fn actions(cluster: &Cluster, remedies: &[Remedy]) -> Vec<String> {
-    let applying = remedies.iter().filter(|remedy| is_of(cluster, remedy) && matches_conditions(cluster, remedy));
+    let applying =
+        remedies.iter().filter(|remedy| selects_cluster(cluster, remedy) && matches_conditions(cluster, remedy));
     let actions: BTreeSet<&str> =
         applying.flat_map(|remedy| remedy.spec.actions.iter().map(|one| one.as_str())).collect();
     actions.into_iter().map(str::to_owned).collect()
 }
 
 /// True if a remedy selects a cluster: all clusters, or those it names.
-pub fn is_of(cluster: &Cluster, remedy: &Remedy) -> bool {
+pub fn selects_cluster(cluster: &Cluster, remedy: &Remedy) -> bool {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let affinity = remedy.spec.cluster_affinity.as_ref();
     affinity.is_none_or(|affinity| affinity.cluster_names.iter().any(|named| named == name))

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use crowsnest_api::policy::Overriders;
 use crowsnest_api::work::{ObjectReference, ResourceHealth, TargetCluster};
 use crowsnest_apimachinery::differences::Difference;
-use crowsnest_apimachinery::secret_copies::drop_copies;
+use crowsnest_apimachinery::secret_copies::remove_copies;
 use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::estimation::bounds::LimitingFactor;
-use super::overriding::traced::Traced;
+use super::overriding::trace::OverrideTrace;
 use super::propagation::Policy;
-use super::propagation::choice::{Considered, Outcome};
+use super::propagation::choice::{ConsideredPolicy, Outcome};
 use super::scheduling::{Plan, Rejection, Report, Trigger};
 use super::selector::Precision;
 use super::waiting::Waiting;
@@ -35,7 +35,7 @@ impl PolicyName {
         PolicyName { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    pub fn of(policy: &Policy<'_>) -> Self {
+    pub fn from_policy(policy: &Policy<'_>) -> Self {
         PolicyName::propagation(policy.namespace, policy.name)
     }
 
@@ -62,8 +62,8 @@ pub struct PolicyReport {
 }
 
 impl PolicyReport {
-    pub fn all(considered: &[Considered]) -> Vec<Self> {
-        let report = |one: &Considered| PolicyReport {
+    pub fn all(considered: &[ConsideredPolicy]) -> Vec<Self> {
+        let report = |one: &ConsideredPolicy| PolicyReport {
             policy: PolicyName::propagation(&one.namespace, &one.name),
             priority: one.priority,
             selects_by: one.precision,
@@ -153,7 +153,7 @@ pub struct EstimateReport {
 }
 
 impl SchedulingReport {
-    pub fn of(plan: &Plan, report: Report, bounds: &BTreeMap<String, LimitingFactor>) -> Self {
+    pub fn new(plan: &Plan, report: Report, bounds: &BTreeMap<String, LimitingFactor>) -> Self {
         let (decision, error) = match plan {
             Plan::Keep => (Decision::Keep, None),
             Plan::Schedule { .. } => (Decision::Schedule, None),
@@ -163,12 +163,12 @@ impl SchedulingReport {
         let cluster = |one: super::scheduling::ClusterReport| {
             let bound_by = bounds.get(&one.name).copied();
             // Without replicas there is no estimate.
-            let room = one.allocatable.filter(|room| *room != i32::MAX || bound_by.is_some());
+            let allocatable = one.allocatable.filter(|allocatable| *allocatable != i32::MAX || bound_by.is_some());
             ClusterReport {
                 rejected: one.rejected,
                 evicted_by: one.evicted_by,
                 score: one.score,
-                estimate: room.map(|replicas| EstimateReport { replicas, bound_by }),
+                estimate: allocatable.map(|replicas| EstimateReport { replicas, bound_by }),
                 selected: one.selected,
                 replicas: one.replicas,
                 name: one.name,
@@ -204,7 +204,7 @@ pub struct OverrideReport {
 
 impl OverrideReport {
     /// `namespace` is that of the template.
-    pub fn all(traced: &Traced, namespace: &str) -> Vec<Self> {
+    pub fn all(traced: &OverrideTrace, namespace: &str) -> Vec<Self> {
         let reports = traced.steps.iter().map(|step| OverrideReport {
             policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
             overriders: step.overriders.clone(),
@@ -236,7 +236,7 @@ pub struct BindingReport {
 
 /// Why an object is in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Placed {
+pub enum PlacementReason {
     Scheduled,
     /// An object in the cluster depends on it.
     Required,
@@ -249,7 +249,7 @@ pub enum Placed {
 #[serde(rename_all = "camelCase")]
 pub struct TargetReport {
     pub cluster: String,
-    pub placed: Placed,
+    pub placed: PlacementReason,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     pub overrides: Vec<OverrideReport>,
@@ -262,7 +262,7 @@ pub struct TargetReport {
 }
 
 /// Replicas of a target. `None` for objects without replicas.
-pub fn replicas_of(target: &TargetCluster) -> Option<i32> {
+pub fn target_replicas(target: &TargetCluster) -> Option<i32> {
     (target.replicas > 0).then_some(target.replicas)
 }
 
@@ -386,10 +386,10 @@ fn is_secret(manifest: &Value) -> bool {
     unstructured::kind(manifest) == "Secret" && unstructured::api_version(manifest) == "v1"
 }
 
-/// A Secret with masked values; other objects unchanged.
-pub fn masked(mut manifest: Value) -> Value {
+/// Returns a Secret with masked values; other objects unchanged.
+pub fn mask_secret(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
-        drop_copies(&mut manifest);
+        remove_copies(&mut manifest);
         for field in VALUES {
             let values = manifest.get_mut(field).and_then(Value::as_object_mut);
             values.into_iter().flat_map(|values| values.values_mut()).for_each(|value| *value = json!(MASK));
@@ -398,10 +398,10 @@ pub fn masked(mut manifest: Value) -> Value {
     manifest
 }
 
-/// A Secret without any of its contents; other objects unchanged.
-pub fn emptied(mut manifest: Value) -> Value {
+/// Returns a Secret without any of its contents; other objects unchanged.
+pub fn empty_secret(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
-        drop_copies(&mut manifest);
+        remove_copies(&mut manifest);
         for field in VALUES {
             unstructured::remove(&mut manifest, &[field]);
         }
@@ -422,10 +422,10 @@ mod tests {
         let rest = metadata(json!({"x": "y"}));
         let expected = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": MASK}, "stringData": {"b": MASK},
             "metadata": rest});
-        assert_eq!(masked(secret.clone()), expected);
-        assert_eq!(emptied(secret), json!({"apiVersion": "v1", "kind": "Secret", "metadata": rest}));
+        assert_eq!(mask_secret(secret.clone()), expected);
+        assert_eq!(empty_secret(secret), json!({"apiVersion": "v1", "kind": "Secret", "metadata": rest}));
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}});
-        assert_eq!((masked(other.clone()), emptied(other.clone())), (other.clone(), other));
+        assert_eq!((mask_secret(other.clone()), empty_secret(other.clone())), (other.clone(), other));
     }
 
     #[rstest]

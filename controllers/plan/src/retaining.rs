@@ -21,7 +21,7 @@ pub struct ScaleTarget {
 }
 
 impl ScaleTarget {
-    pub fn is(&self, template: &Value) -> bool {
+    pub fn matches(&self, template: &Value) -> bool {
         self.name == unstructured::name(template)
             && self.namespace == unstructured::namespace(template)
             && self.kind == unstructured::kind(template)
@@ -42,7 +42,7 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    pub fn of(autoscaler: &Value) -> Self {
+    pub fn from_json(autoscaler: &Value) -> Self {
         let reference = |field| unstructured::text(autoscaler, &["spec", "scaleTargetRef", field]);
         let target = ScaleTarget {
             namespace: unstructured::namespace(autoscaler).to_owned(),
@@ -58,7 +58,7 @@ impl Autoscaler {
 /// Scale targets to reconcile after an autoscaler was added, changed or deleted: the previous target and the current
 /// one. If the autoscaler is merely no longer propagated, its target keeps the label, because copies in members can
 /// still exist.
-pub fn touched(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleTarget> {
+pub fn affected_targets(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleTarget> {
     let left = old.filter(|old| new.is_none_or(|new| new.target != old.target));
     let scaled = new.filter(|new| new.propagated);
     left.into_iter().chain(scaled).map(|autoscaler| autoscaler.target.clone()).collect()
@@ -70,7 +70,7 @@ pub fn is_retained(template: &Value) -> bool {
 }
 
 /// Patch of the template's `retain-replicas` label. `None` if it is correct.
-pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
+pub fn label_patch(template: &Value, scaled: bool) -> Option<Value> {
     let value = match scaled {
         true if !is_retained(template) => json!(label::RETAIN_REPLICAS_VALUE),
         false if unstructured::label(template, label::RETAIN_REPLICAS).is_some() => Value::Null,
@@ -81,7 +81,7 @@ pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
 
 /// Decision about a template's replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replicas {
+pub enum ReplicasDecision {
     Keep,
     /// The status of the members is not complete yet.
     Wait,
@@ -89,21 +89,21 @@ pub enum Replicas {
 }
 
 /// A divided template adopts the sum of the members' replicas, once its own replicas have been applied and reported.
-pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> Replicas {
+pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> ReplicasDecision {
     let divided = binding
         .spec
         .placement
         .as_ref()
         .is_some_and(|placement| scheduling_type(placement) == ReplicaSchedulingType::Divided);
     if !divided || !is_retained(deployment) {
-        return Replicas::Keep;
+        return ReplicasDecision::Keep;
     }
     let wanted = unstructured::integer(deployment, &["spec", "replicas"]);
     let found = unstructured::integer(deployment, &["status", "replicas"]).unwrap_or_default();
     match wanted {
-        Some(wanted) if wanted == found => Replicas::Keep,
-        Some(wanted) if is_collected(wanted, found, binding) => Replicas::Follow(found),
-        _ => Replicas::Wait,
+        Some(wanted) if wanted == found => ReplicasDecision::Keep,
+        Some(wanted) if is_collected(wanted, found, binding) => ReplicasDecision::Follow(found),
+        _ => ReplicasDecision::Wait,
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
         if let Some(claim) = claim {
             unstructured::set_label(&mut object, claim, "id");
         }
-        Autoscaler::of(&object)
+        Autoscaler::from_json(&object)
     }
 
     const BY_POLICY: Option<&str> = Some("propagationpolicy.karmada.io/permanent-id");
@@ -153,7 +153,7 @@ mod tests {
     fn targets(#[case] autoscaler: Autoscaler, #[case] expected: bool) {
         let template =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "ns"}});
-        assert_eq!(autoscaler.target.is(&template), expected);
+        assert_eq!(autoscaler.target.matches(&template), expected);
     }
 
     #[rstest]
@@ -167,7 +167,7 @@ mod tests {
     #[case::another_target_unclaimed(Some(("web", None)), Some(("api", None)), &["web"])]
     #[case::gone(Some(("web", BY_POLICY)), None, &["web"])]
     #[case::gone_unclaimed(Some(("web", None)), None, &["web"])]
-    fn touched_scale_targets(
+    fn changed_scale_targets(
         #[case] old: Option<(&str, Option<&str>)>,
         #[case] new: Option<(&str, Option<&str>)>,
         #[case] expected: &[&str],
@@ -175,8 +175,8 @@ mod tests {
         let of = |text: Option<(&str, Option<&str>)>| {
             text.map(|(name, claim)| autoscaler("ns", &format!("apps/v1 {name}"), claim))
         };
-        let touched = touched(of(old).as_ref(), of(new).as_ref());
-        let names: Vec<&str> = touched.iter().map(|target| target.name.as_str()).collect();
+        let affected_targets = affected_targets(of(old).as_ref(), of(new).as_ref());
+        let names: Vec<&str> = affected_targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!(names, expected);
     }
 
@@ -192,7 +192,7 @@ mod tests {
             unstructured::set_label(&mut template, label::RETAIN_REPLICAS, value);
         }
         let patch = expected.map(|value| json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}));
-        assert_eq!(mark(&template, scaled), patch);
+        assert_eq!(label_patch(&template, scaled), patch);
     }
 
     fn deployment() -> Value {
@@ -216,31 +216,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_is_known(&[], &[], Replicas::Follow(7))]
-    #[case::not_ours(&[("/metadata/labels", json!({}))], &[], Replicas::Keep)]
-    #[case::as_asked(&[("/status/replicas", json!(3))], &[], Replicas::Keep)]
+    #[case::all_is_known(&[], &[], ReplicasDecision::Follow(7))]
+    #[case::not_ours(&[("/metadata/labels", json!({}))], &[], ReplicasDecision::Keep)]
+    #[case::as_asked(&[("/status/replicas", json!(3))], &[], ReplicasDecision::Keep)]
     #[case::duplicated(
-        &[], &[("/spec/placement/replicaScheduling/replicaSchedulingType", json!("Duplicated"))], Replicas::Keep
+        &[], &[("/spec/placement/replicaScheduling/replicaSchedulingType", json!("Duplicated"))], ReplicasDecision::Keep
     )]
-    #[case::no_placement(&[], &[("/spec/placement", Value::Null)], Replicas::Keep)]
-    #[case::not_asked_for(&[("/spec/replicas", Value::Null)], &[], Replicas::Wait)]
-    #[case::binding_is_behind(&[("/spec/replicas", json!(4))], &[], Replicas::Wait)]
-    #[case::scheduler_is_behind(&[], &[("/status/schedulerObservedGeneration", json!(3))], Replicas::Wait)]
+    #[case::no_placement(&[], &[("/spec/placement", Value::Null)], ReplicasDecision::Keep)]
+    #[case::not_asked_for(&[("/spec/replicas", Value::Null)], &[], ReplicasDecision::Wait)]
+    #[case::binding_is_behind(&[("/spec/replicas", json!(4))], &[], ReplicasDecision::Wait)]
+    #[case::scheduler_is_behind(&[], &[("/status/schedulerObservedGeneration", json!(3))], ReplicasDecision::Wait)]
     #[case::a_cluster_is_missing(
-        &[], &[("/status/aggregatedStatus", json!([{"clusterName": "m1", "status": {"replicas": 7}}]))], Replicas::Wait
+        &[], &[("/status/aggregatedStatus", json!([{"clusterName": "m1", "status": {"replicas": 7}}]))], ReplicasDecision::Wait
     )]
-    #[case::a_cluster_says_nothing(&[], &[("/status/aggregatedStatus/0/status", Value::Null)], Replicas::Wait)]
-    #[case::a_cluster_has_none(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(0))], Replicas::Wait)]
-    #[case::template_is_behind(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(3))], Replicas::Wait)]
+    #[case::a_cluster_says_nothing(&[], &[("/status/aggregatedStatus/0/status", Value::Null)], ReplicasDecision::Wait)]
+    #[case::a_cluster_has_none(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(0))], ReplicasDecision::Wait)]
+    #[case::template_is_behind(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(3))], ReplicasDecision::Wait)]
     #[case::nowhere(
         &[("/status/replicas", json!(0))],
         &[("/spec/clusters", json!([])), ("/status/aggregatedStatus", json!([]))],
-        Replicas::Wait
+        ReplicasDecision::Wait
     )]
     fn replicas_follow_the_members(
         #[case] of_deployment: &[(&str, Value)],
         #[case] of_binding: &[(&str, Value)],
-        #[case] expected: Replicas,
+        #[case] expected: ReplicasDecision,
     ) {
         let edited = |mut object: Value, edits: &[(&str, Value)]| {
             for (pointer, value) in edits {

@@ -20,7 +20,7 @@ pub enum Precision {
 
 /// Fields of an object that resource selectors compare, except for labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct ObjectFields<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub namespace: &'a str,
@@ -29,7 +29,7 @@ pub struct Named<'a> {
 
 /// Precision with which a selector matches a template. `None` if it does not match.
 pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
-    let named = Named {
+    let named = ObjectFields {
         api_version: unstructured::api_version(template),
         kind: unstructured::kind(template),
         namespace: unstructured::namespace(template),
@@ -39,9 +39,9 @@ pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Pre
 }
 
 /// The best precision of any selector for an object of which only these fields and labels are known.
-pub fn best_precision_of_named(
+pub fn best_precision_of_fields(
     selectors: &[ResourceSelector],
-    named: Named<'_>,
+    named: ObjectFields<'_>,
     labels: &BTreeMap<String, String>,
 ) -> Option<Precision> {
     selectors
@@ -52,7 +52,7 @@ pub fn best_precision_of_named(
 
 fn precision(
     selector: &ResourceSelector,
-    named: Named<'_>,
+    named: ObjectFields<'_>,
     has_labels: impl FnOnce(&LabelSelector) -> bool,
 ) -> Option<Precision> {
     let of_kind = selector.api_version == named.api_version && selector.kind == named.kind;
@@ -158,7 +158,7 @@ mod tests {
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web"}}});
         assert_eq!(precision_of(&selector, &template), expected);
-        let named = Named { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
-        assert_eq!(best_precision_of_named(&[selector], named, &unstructured::labels(&template)), expected);
+        let named = ObjectFields { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
+        assert_eq!(best_precision_of_fields(&[selector], named, &unstructured::labels(&template)), expected);
     }
 }

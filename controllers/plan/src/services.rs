@@ -24,49 +24,49 @@ pub const SERVICE_EXPORT: &str = "ServiceExport";
 pub const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 
 /// True for an EndpointSlice that was imported from another cluster. Those are never exported.
-pub fn is_brought(slice: &Value) -> bool {
+pub fn is_imported(slice: &Value) -> bool {
     let keepers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
     unstructured::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
 }
 
 /// True for an EndpointSlice of the Service that originates in the member.
-pub fn is_of_service(slice: &Value, service: &str) -> bool {
+pub fn belongs_to_service(slice: &Value, service: &str) -> bool {
     unstructured::label(slice, SERVICE_NAME) == Some(service)
-        && !is_brought(slice)
+        && !is_imported(slice)
         && !unstructured::is_terminating(slice)
 }
 
 /// Managers of a Work with an EndpointSlice, from the dot-separated label.
-pub fn wanted_by(work: &Value) -> BTreeSet<String> {
-    let joined = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
-    joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
+pub fn managers(work: &Value) -> BTreeSet<String> {
+    let join_managers = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
+    join_managers.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
 
-pub(super) fn joined(wanted_by: &BTreeSet<String>) -> String {
-    wanted_by.iter().map(String::as_str).collect::<Vec<_>>().join(".")
+pub(super) fn join_managers(managers: &BTreeSet<String>) -> String {
+    managers.iter().map(String::as_str).collect::<Vec<_>>().join(".")
 }
 
 /// The Work that stores an exported EndpointSlice of a member in the control plane. `existing` is the stored Work.
-pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
+pub fn collected_work(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
     let labels = BTreeMap::from([
         (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), unstructured::namespace(slice).to_owned()),
         (label::ENDPOINT_SLICE_NAME.to_owned(), service.to_owned()),
     ]);
-    kept(cluster, slice, existing, SERVICE_EXPORT, labels, finalizer::ENDPOINT_SLICE_CONTROLLER)
+    managed_work(cluster, slice, existing, SERVICE_EXPORT, labels, finalizer::ENDPOINT_SLICE_CONTROLLER)
 }
 
 /// The Work for an EndpointSlice with an additional manager. It is not dispatched.
-pub(super) fn kept(
+pub(super) fn managed_work(
     cluster: &str,
     slice: &Value,
     existing: Option<&Value>,
-    wants: &str,
+    manager: &str,
     mut labels: BTreeMap<String, String>,
     finalizer: &'static str,
 ) -> DesiredWork {
-    let mut wanted_by = existing.map(wanted_by).unwrap_or_default();
-    wanted_by.insert(wants.to_owned());
-    labels.insert(label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), joined(&wanted_by));
+    let mut managers = existing.map(managers).unwrap_or_default();
+    managers.insert(manager.to_owned());
+    labels.insert(label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), join_managers(&managers));
     let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
     let work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
     DesiredWork { finalizer, ..work }
@@ -74,13 +74,13 @@ pub(super) fn kept(
 
 /// Patch that removes ServiceExport from a Work's managers. `None` if no other manager needs the Work, so that it can
 /// be deleted.
-pub fn without_export(work: &Value) -> Option<Value> {
-    let mut wanted_by = wanted_by(work);
-    wanted_by.remove(SERVICE_EXPORT);
+pub fn release_export(work: &Value) -> Option<Value> {
+    let mut managers = managers(work);
+    managers.remove(SERVICE_EXPORT);
     let gone = Value::Null;
-    (!wanted_by.is_empty()).then(|| {
+    (!managers.is_empty()).then(|| {
         json!({"metadata": {"labels": {
-            label::ENDPOINT_SLICE_MANAGED_BY: joined(&wanted_by),
+            label::ENDPOINT_SLICE_MANAGED_BY: join_managers(&managers),
             label::ENDPOINT_SLICE_NAME: gone,
             label::ENDPOINT_SLICE_NAMESPACE: gone,
         }}})
@@ -88,7 +88,7 @@ pub fn without_export(work: &Value) -> Option<Value> {
 }
 
 /// EndpointSlice of the control plane for a collected one. `service` is the exported Service.
-pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Value {
+pub fn imported_slice(cluster: &str, work: &Value, slice: &Value, service: &str) -> Value {
     let mut imported = json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -221,13 +221,13 @@ mod tests {
     #[case::dispatched(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-dispatch-controller.karmada.io"}), false)]
     #[case::kubernetes_own(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.k8s.io"}), true)]
     fn only_own_slices_are_exported(#[case] labels: Value, #[case] expected: bool) {
-        assert_eq!(is_of_service(&slice(labels), "web"), expected);
+        assert_eq!(belongs_to_service(&slice(labels), "web"), expected);
     }
 
     #[test]
     fn collected_slice_is_stored_for_all_managers() {
         let existing = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "MultiClusterService"}}});
-        let work = collected("m1", "web", &slice(json!({SERVICE_NAME: "web"})), Some(&existing));
+        let work = collected_work("m1", "web", &slice(json!({SERVICE_NAME: "web"})), Some(&existing));
         assert_eq!(work.namespace, "karmada-es-m1");
         assert_eq!(work.labels[label::ENDPOINT_SLICE_MANAGED_BY], "MultiClusterService.ServiceExport");
         assert_eq!(
@@ -241,7 +241,7 @@ mod tests {
     #[case::another("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
     fn work_without_managers_is_deleted(#[case] set: &str, #[case] left: Option<&str>) {
         let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
-        let patch = without_export(&work);
+        let patch = release_export(&work);
         let kept = patch
             .as_ref()
             .map(|patch| unstructured::text(patch, &["metadata", "labels", label::ENDPOINT_SLICE_MANAGED_BY]));
@@ -253,7 +253,7 @@ mod tests {
         let work = json!({"metadata": {
             "namespace": "karmada-es-m1", "name": "web-x1-abc", "labels": {WORK_PERMANENT_ID: "id"},
         }});
-        let imported = imported("m1", &work, &slice(json!({SERVICE_NAME: "web", "other": "label"})), "web");
+        let imported = imported_slice("m1", &work, &slice(json!({SERVICE_NAME: "web", "other": "label"})), "web");
         let expected = json!({
             "namespace": "shop", "name": "imported-m1-web-x1",
             "labels": {

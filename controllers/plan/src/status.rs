@@ -22,14 +22,14 @@ pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()
         .filter(|(_, work)| work.metadata.deletion_timestamp.is_none())
-        .map(|(cluster, work)| carries(work, resource).then(|| item(cluster, work, resource)))
+        .map(|(cluster, work)| contains_object(work, resource).then(|| item(cluster, work, resource)))
         .collect::<Option<_>>()?;
     items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
     Some(items)
 }
 
 /// True if one of the Work's manifests is the binding's object.
-fn carries(work: &Work, resource: &ObjectReference) -> bool {
+fn contains_object(work: &Work, resource: &ObjectReference) -> bool {
     work.spec.workload.manifests.iter().map(|manifest| &manifest.0).any(|manifest| {
         unstructured::api_version(manifest) == resource.api_version
             && unstructured::kind(manifest) == resource.kind
@@ -64,7 +64,11 @@ fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedSta
 }
 
 /// The `FullyApplied` condition: true if the object is applied in all target clusters.
-pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem], now: Timestamp) -> Condition {
+pub fn fully_applied_condition(
+    spec: &ResourceBindingSpec,
+    items: &[AggregatedStatusItem],
+    now: Timestamp,
+) -> Condition {
     let mut expected: BTreeSet<&str> = spec.clusters.iter().map(|target| target.name.as_str()).collect();
     expected.extend(spec.required_by.iter().flat_map(|parent| &parent.clusters).map(|target| target.name.as_str()));
     let evicting = spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
@@ -105,7 +109,7 @@ pub fn manifest_status(
             namespace: unstructured::namespace(manifest).to_owned(),
             name: unstructured::name(manifest).to_owned(),
         },
-        status: status.map(unstructured::without_nulls).filter(|status| !status.is_null()).map(RawExtension),
+        status: status.map(unstructured::remove_nulls).filter(|status| !status.is_null()).map(RawExtension),
         health: Some(health),
     }
 }

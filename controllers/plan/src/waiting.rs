@@ -77,7 +77,7 @@ pub struct TemplateState<'a> {
 }
 
 /// Reasons why a template's binding does not have its desired state.
-pub fn of_template(state: &TemplateState<'_>) -> Vec<Waiting> {
+pub fn explain_template(state: &TemplateState<'_>) -> Vec<Waiting> {
     if unstructured::is_terminating(state.template) {
         return vec![waits(Cause::TemplateDeleting, "the template is being deleted")];
     }
@@ -138,19 +138,19 @@ pub struct BindingState<'a> {
     /// True if this scheduler is responsible for it.
     pub is_ours: bool,
     /// True if it permits the requests of the current template.
-    pub is_agreed: bool,
+    pub permits_requests: bool,
     /// Clusters that have a Work of it.
     pub works_in: &'a [String],
 }
 
 /// Reasons why a binding is not scheduled, or its clusters do not have their Works.
-pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
+pub fn explain_binding(state: &BindingState<'_>) -> Vec<Waiting> {
     let spec = &state.typed.spec;
     if unstructured::is_terminating(state.binding) {
         return vec![waits(Cause::BindingDeleting, "the binding is being deleted")];
     }
     let mut found: Vec<Waiting> = scheduling(state).into_iter().collect();
-    if !state.is_agreed {
+    if !state.permits_requests {
         let message =
             "the binding does not permit the current requests of the template; a quota may have rejected them";
         found.push(waits(Cause::QuotaExceeded, message));
@@ -216,7 +216,7 @@ pub struct TargetState<'a> {
 }
 
 /// Reasons why the current version of the object is not in a target cluster.
-pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
+pub fn explain_target(state: &TargetState<'_>) -> Vec<Waiting> {
     let cluster = state.cluster;
     let Some(member) = state.member else {
         return vec![waits_in(cluster, Cause::ClusterMissing, format!("cluster {cluster} does not exist"))];
@@ -316,7 +316,7 @@ mod tests {
             missing_overrides: &missing,
             binding: binding.as_ref(),
         };
-        assert_eq!(causes(&of_template(&state)), expected);
+        assert_eq!(causes(&explain_template(&state)), expected);
     }
 
     #[rstest]
@@ -344,10 +344,10 @@ mod tests {
             typed: &typed,
             scheduler_name: "default-scheduler",
             is_ours: true,
-            is_agreed: true,
+            permits_requests: true,
             works_in: &works_in,
         };
-        assert_eq!(causes(&of_binding(&state)), expected);
+        assert_eq!(causes(&explain_binding(&state)), expected);
     }
 
     fn scheduled(status: &str, reason: &str) -> Value {
@@ -388,7 +388,7 @@ mod tests {
             override_error: None,
             work: work.as_ref(),
         };
-        assert_eq!(causes(&of_target(&state)), expected);
+        assert_eq!(causes(&explain_target(&state)), expected);
     }
 
     fn work(applied: &str, deleting: bool) -> Value {

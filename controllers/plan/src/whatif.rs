@@ -2,11 +2,11 @@
 
 use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::differences::differences;
-use crowsnest_apimachinery::differences::{Compared, Difference};
+use crowsnest_apimachinery::differences::{ComparisonKind, Difference};
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value};
 
-use super::propagation::choice::Considered;
+use super::propagation::choice::ConsideredPolicy;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
 use super::report::{Change, ObjectPlan};
 
@@ -17,7 +17,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The result of `kubectl apply`: merges `given` into the live object, and removes fields that were applied last time
 /// and are absent now.
-pub fn applied(live: Option<&Value>, given: &Value) -> Value {
+pub fn simulate_apply(live: Option<&Value>, given: &Value) -> Value {
     let mut given = given.clone();
     unstructured::remove(&mut given, &["status"]);
     let Some(live) = live else { return given };
@@ -27,8 +27,8 @@ pub fn applied(live: Option<&Value>, given: &Value) -> Value {
         unstructured::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
     }
     let last = unstructured::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    if let Some(dropped) = last.and_then(|last| dropped(&last, &given)) {
-        json_patch::merge(&mut merged, &dropped);
+    if let Some(removal_patch) = last.and_then(|last| removal_patch(&last, &given)) {
+        json_patch::merge(&mut merged, &removal_patch);
     }
     // The annotation is written by the next apply.
     unstructured::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
@@ -37,7 +37,7 @@ pub fn applied(live: Option<&Value>, given: &Value) -> Value {
 }
 
 /// Merge patch that removes the fields of `last` that `given` lacks.
-fn dropped(last: &Value, given: &Value) -> Option<Value> {
+fn removal_patch(last: &Value, given: &Value) -> Option<Value> {
     let (last, given) = (last.as_object()?, given.as_object()?);
     let mut patch = Map::new();
     for (key, value) in last {
@@ -46,7 +46,7 @@ fn dropped(last: &Value, given: &Value) -> Option<Value> {
                 patch.insert(key.clone(), Value::Null);
             }
             Some(now) => {
-                if let Some(below) = dropped(value, now) {
+                if let Some(below) = removal_patch(value, now) {
                     patch.insert(key.clone(), below);
                 }
             }
@@ -56,11 +56,11 @@ fn dropped(last: &Value, given: &Value) -> Option<Value> {
 }
 
 /// Plan of an object that is stored, or deleted if `after` is `None`.
-pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
+pub fn plan_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
     let differences: Vec<Difference> = match (before, after) {
         (None, _) | (_, None) => Vec::new(),
         (Some(before), Some(after)) => {
-            let (all, _) = differences(before, after, Compared::Versions);
+            let (all, _) = differences(before, after, ComparisonKind::Versions);
             all.into_iter().filter(|one| one.path != "/metadata/generation").collect()
         }
     };
@@ -69,40 +69,40 @@ pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
 }
 
 /// Policy choice after all controllers have settled.
-pub struct Settled<'a> {
+pub struct SettledChoice<'a> {
     pub choice: Choice<'a>,
-    pub considered: Vec<Considered>,
+    pub considered: Vec<ConsideredPolicy>,
     /// The template without its current claim, if that would be released.
     pub unclaimed: Option<Value>,
 }
 
 /// Chooses like the detector after it has settled: deleted policies release their templates, and so do changed ones
 /// (`is_proposed`) that no longer select them.
-pub fn settle<'a>(
+pub fn settle_choice<'a>(
     template: &Value,
     policies: &[Policy<'a>],
     is_proposed: impl Fn(&Policy<'a>) -> bool,
     preemption: bool,
-) -> Settled<'a> {
+) -> SettledChoice<'a> {
     let (choice, considered) = choose(template, policies, preemption);
-    let lets_go = match &choice {
+    let is_released = match &choice {
         Choice::Release => true,
         Choice::Unselected(owner) => is_proposed(owner),
         _ => false,
     };
-    match claim::release(template, Claim::of(template).id()).filter(|_| lets_go) {
-        None => Settled { choice, considered, unclaimed: None },
+    match claim::release(template, Claim::from_object(template).id()).filter(|_| is_released) {
+        None => SettledChoice { choice, considered, unclaimed: None },
         Some(patch) => {
             let mut unclaimed = template.clone();
             json_patch::merge(&mut unclaimed, &patch);
             let (choice, considered) = choose(&unclaimed, policies, preemption);
-            Settled { choice, considered, unclaimed: Some(unclaimed) }
+            SettledChoice { choice, considered, unclaimed: Some(unclaimed) }
         }
     }
 }
 
 /// The template after a policy has claimed it.
-pub fn claimed(template: &Value, policy: &Policy<'_>) -> Value {
+pub fn with_claim(template: &Value, policy: &Policy<'_>) -> Value {
     let mut claimed = template.clone();
     if let Some(patch) = claim::patch(template, policy) {
         json_patch::merge(&mut claimed, &patch);
@@ -143,11 +143,11 @@ mod tests {
         #[case] expected: Value,
     ) {
         let given = json!({"metadata": {"name": "x"}, "spec": given, "status": {"never": true}});
-        let merged = applied(Some(&live(spec, last)), &given);
+        let merged = simulate_apply(Some(&live(spec, last)), &given);
         assert_eq!(merged["spec"], expected);
         assert_eq!((&merged["metadata"]["uid"], &merged["metadata"]["annotations"]["own"]), (&json!("u"), &json!("1")));
         assert_eq!(merged.get("status"), None);
-        assert_eq!(applied(None, &given)["spec"], given["spec"]);
+        assert_eq!(simulate_apply(None, &given)["spec"], given["spec"]);
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         let last = json!({"metadata": {"annotations": {"mine": "1"}, "name": "x"}, "spec": {}});
         let mut live = live(json!({}), last.clone());
         unstructured::set_annotation(&mut live, "mine", "1");
-        let merged = applied(Some(&live), &json!({"metadata": {"name": "x"}, "spec": {}}));
+        let merged = simulate_apply(Some(&live), &json!({"metadata": {"name": "x"}, "spec": {}}));
         let annotations: Vec<String> = unstructured::annotations(&merged).into_keys().collect();
         assert_eq!(annotations, [LAST_APPLIED, "own"]);
     }
@@ -170,18 +170,18 @@ mod tests {
         let (maps, secrets) = (spec("ConfigMap", 0), spec("Secret", 0));
         let policy = |name, spec| Policy { namespace: "n", name, permanent_id: name, terminating: false, spec };
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
-        let owned = claimed(&template, &policy("old", &maps));
+        let owned = with_claim(&template, &policy("old", &maps));
         let policies = [policy("old", &secrets), policy("other", &maps)];
-        let settled = settle(&owned, &policies, |_| false, false);
+        let settled = settle_choice(&owned, &policies, |_| false, false);
         assert!(
             matches!(settled.choice, Choice::Unselected(owner) if owner.name == "old") && settled.unclaimed.is_none()
         );
-        let settled = settle(&owned, &policies, |policy| policy.name == "old", false);
+        let settled = settle_choice(&owned, &policies, |policy| policy.name == "old", false);
         assert!(
             matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
         );
         // A deleted policy releases its templates, too.
-        let settled = settle(&owned, &policies[1..], |_| false, false);
+        let settled = settle_choice(&owned, &policies[1..], |_| false, false);
         assert!(
             matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
         );
@@ -194,7 +194,7 @@ mod tests {
             "metadata": {"name": "c", "generation": generation}, "data": {"a": data}})
         };
         let paths = |before: Option<&Value>, after: Option<&Value>| {
-            let plan = of_object(before, after);
+            let plan = plan_object(before, after);
             (plan.change, plan.differences.into_iter().map(|one| one.path).collect::<Vec<_>>())
         };
         assert_eq!(paths(None, Some(&object(1, "x"))), (Change::Added, vec![]));

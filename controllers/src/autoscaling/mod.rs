@@ -21,40 +21,41 @@ pub use self::federated_hpa::FederatedHpaController;
 #[derive(Debug)]
 struct Scale {
     object: Value,
-    /// `spec.replicas` and `status.replicas`.
+    /// `spec.replicas`.
     replicas: i32,
-    running: i32,
+    /// `status.replicas`.
+    status_replicas: i32,
     selector: String,
 }
 
 impl Scale {
-    fn of(object: Value) -> Self {
+    fn from_object(object: Value) -> Self {
         let replicas = |part| {
             let replicas = unstructured::integer(&object, &[part, "replicas"]).unwrap_or_default();
             i32::try_from(replicas).unwrap_or(i32::MAX)
         };
-        let (wanted, running) = (replicas("spec"), replicas("status"));
+        let (desired, status_replicas) = (replicas("spec"), replicas("status"));
         let selector = unstructured::text(&object, &["status", "selector"]).to_owned();
-        Scale { object, replicas: wanted, running, selector }
+        Scale { object, replicas: desired, status_replicas, selector }
     }
 
     /// The scale with other replicas.
-    fn with(mut self, replicas: i32) -> Value {
+    fn with_replicas(mut self, replicas: i32) -> Value {
         unstructured::set(&mut self.object, &["spec", "replicas"], replicas.into());
         self.object
     }
 }
 
 /// Gets the scale of an object.
-async fn scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
+async fn get_scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
     match objects.get(target.scale()).await? {
-        Some(object) => Ok(Scale::of(object)),
-        None => Err(Error::Apply(not_found(target.resource, target.name))),
+        Some(object) => Ok(Scale::from_object(object)),
+        None => Err(Error::Apply(not_found_message(target.resource, target.name))),
     }
 }
 
 /// Message of an API server for a missing object.
-fn not_found(resource: &Resource, name: &str) -> String {
+fn not_found_message(resource: &Resource, name: &str) -> String {
     let (group, resource) = (&resource.gvr.group, &resource.gvr.resource);
     match group.is_empty() {
         true => format!("{resource} {name:?} not found"),
@@ -62,9 +63,9 @@ fn not_found(resource: &Resource, name: &str) -> String {
     }
 }
 
-/// Resource of a kind in the control plane.
-async fn resource_of(context: &Context, api_version: &str, kind: &str) -> Result<Resource, Error> {
-    match context.catalog.find(&context.control_plane, api_version, kind).await {
+/// Finds the resource of a kind in the control plane.
+async fn find_resource(context: &Context, api_version: &str, kind: &str) -> Result<Resource, Error> {
+    match context.rest_mapper.find(&context.control_plane, api_version, kind).await {
         Err(Error::UnknownKind { .. }) => {
             Err(Error::Apply(format!("no matches for kind {kind:?} in version {api_version:?}")))
         }
@@ -73,19 +74,19 @@ async fn resource_of(context: &Context, api_version: &str, kind: &str) -> Result
 }
 
 /// Gets the scale target of a reference.
-async fn target_of(
+async fn get_target(
     context: &Context,
     namespace: &str,
     api_version: &str,
     target: &CrossVersionObjectReference,
 ) -> Result<(Resource, Value), Error> {
-    let resource = resource_of(context, api_version, &target.kind).await?;
+    let resource = find_resource(context, api_version, &target.kind).await?;
     // Permission to write autoscalers in a namespace does not include cluster-scoped objects.
     if !resource.namespaced {
         return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
     }
     match context.objects.get(Target::new(&resource, namespace, &target.name)).await? {
         Some(object) => Ok((resource, object)),
-        None => Err(Error::Apply(not_found(&resource, &target.name))),
+        None => Err(Error::Apply(not_found_message(&resource, &target.name))),
     }
 }

@@ -24,10 +24,10 @@ use crate::Error;
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    pub fn of(manifest: &Value) -> Self {
+    pub fn from_manifest(manifest: &Value) -> Self {
         let digest = Sha256::digest(manifest.to_string());
         let mut bytes = [0; 16];
-        bytes.iter_mut().zip(digest).for_each(|(byte, of)| *byte = of);
+        bytes.iter_mut().zip(digest).for_each(|(byte, digest_byte)| *byte = digest_byte);
         Fingerprint(bytes)
     }
 }
@@ -37,20 +37,21 @@ impl Fingerprint {
 pub struct AppliedState {
     pub work: WorkKey,
     pub manifest: Fingerprint,
-    /// Empty if unknown to this process.
-    pub version: String,
+    /// resourceVersion after the manifest was applied. Empty if unknown to this process.
+    pub resource_version: String,
     /// The member's changes to the manifest. `None` if there are none.
     pub difference: Option<Arc<Value>>,
 }
 
-/// The persisted part.
+/// The persisted part of an [`AppliedState`].
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct PersistedState {
     work: WorkKey,
     manifest: Fingerprint,
     difference: Arc<Value>,
 }
 
+/// Applied states of all objects in members.
 pub struct AppliedStates {
     cache: Cache,
     objects: Mutex<HashMap<RecordKey, AppliedState>>,
@@ -64,9 +65,10 @@ impl AppliedStates {
     /// Loads the states persisted by a previous process. Unreadable ones are ignored and eventually overwritten.
     pub async fn load(&self) -> Result<(), Error> {
         for (key, note) in self.cache.notes().await? {
-            match serde_json::from_str::<Note>(&note) {
-                Ok(Note { work, manifest, difference }) => {
-                    let state = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
+            match serde_json::from_str::<PersistedState>(&note) {
+                Ok(PersistedState { work, manifest, difference }) => {
+                    let state =
+                        AppliedState { work, manifest, resource_version: String::new(), difference: Some(difference) };
                     self.objects.lock().entry(key).or_insert(state);
                 }
                 Err(error) => tracing::warn!(%error, object = %key.name, "cannot decode a stored applied state"),
@@ -75,27 +77,28 @@ impl AppliedStates {
         Ok(())
     }
 
-    pub fn of(&self, key: &RecordKey) -> Option<AppliedState> {
+    pub fn get(&self, key: &RecordKey) -> Option<AppliedState> {
         self.objects.lock().get(key).cloned()
     }
 
     /// Records a state, and persists the member's changes if they differ.
     pub async fn put(&self, key: RecordKey, state: AppliedState) {
         let before = self.objects.lock().insert(key.clone(), state.clone());
-        let same = |before: &AppliedState| {
+        let is_same = |before: &AppliedState| {
             (&before.work, before.manifest, &before.difference) == (&state.work, state.manifest, &state.difference)
         };
-        let nothing = state.difference.is_none() && before.as_ref().is_none_or(|before| before.difference.is_none());
-        if nothing || before.as_ref().is_some_and(same) {
+        let has_no_difference =
+            state.difference.is_none() && before.as_ref().is_none_or(|before| before.difference.is_none());
+        if has_no_difference || before.as_ref().is_some_and(is_same) {
             return;
         }
         let AppliedState { work, manifest, difference, .. } = state;
-        let note = difference.map(|difference| Note { work, manifest, difference });
-        self.note(&key, note.as_ref()).await;
+        let note = difference.map(|difference| PersistedState { work, manifest, difference });
+        self.persist(&key, note.as_ref()).await;
     }
 
     /// Works of applied objects that satisfy the predicate.
-    pub fn works_of(&self, mut predicate: impl FnMut(&RecordKey) -> bool) -> Vec<WorkKey> {
+    pub fn find_works(&self, mut predicate: impl FnMut(&RecordKey) -> bool) -> Vec<WorkKey> {
         let objects = self.objects.lock();
         objects.iter().filter(|(key, _)| predicate(key)).map(|(_, state)| state.work.clone()).collect()
     }
@@ -104,32 +107,32 @@ impl AppliedStates {
     pub async fn remove(&self, key: &RecordKey) {
         let before = self.objects.lock().remove(key);
         if before.is_some_and(|before| before.difference.is_some()) {
-            self.note(key, None).await;
+            self.persist(key, None).await;
         }
     }
 
     /// Removes the states of Works that are not in `works`.
-    pub async fn keep(&self, works: &HashSet<WorkKey>) {
-        let gone = |(key, state): (&RecordKey, &AppliedState)| (!works.contains(&state.work)).then(|| key.clone());
-        let gone: Vec<RecordKey> = self.objects.lock().iter().filter_map(gone).collect();
-        for key in &gone {
+    pub async fn retain_works(&self, works: &HashSet<WorkKey>) {
+        let is_stale = |(key, state): (&RecordKey, &AppliedState)| (!works.contains(&state.work)).then(|| key.clone());
+        let stale: Vec<RecordKey> = self.objects.lock().iter().filter_map(is_stale).collect();
+        for key in &stale {
             self.remove(key).await;
         }
     }
 
     /// Removes the states of a cluster.
-    pub async fn forget(&self, cluster: &ClusterName) {
+    pub async fn remove_cluster(&self, cluster: &ClusterName) {
         self.objects.lock().retain(|key, _| key.cluster() != cluster);
-        if let Err(error) = self.cache.drop_notes(cluster).await {
+        if let Err(error) = self.cache.delete_notes(cluster).await {
             tracing::warn!(%cluster, %error, "cannot delete the stored applied states of a cluster");
         }
     }
 
     /// Persists a state. If that fails, the object is written once more after a restart.
-    async fn note(&self, key: &RecordKey, note: Option<&Note>) {
+    async fn persist(&self, key: &RecordKey, note: Option<&PersistedState>) {
         let text = note.map(serde_json::to_string).transpose();
         let stored = match &text {
-            Ok(text) => self.cache.note(key, text.as_deref()).await.map_err(|error| error.to_string()),
+            Ok(text) => self.cache.put_note(key, text.as_deref()).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = stored {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use crowsnest_apimachinery::secret_copies::drop_copies;
+use crowsnest_apimachinery::secret_copies::remove_copies;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::{Object, Record};
 use serde_json::Value;
@@ -16,23 +16,24 @@ use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
 /// A cached object. Secret values are never cached: an object that has them redacted must be read from its API server before it is
 /// written.
 #[derive(Debug, Clone)]
-pub struct Cached {
+pub struct CachedObject {
     object: Arc<Value>,
     redacted: bool,
 }
 
-impl Cached {
+impl CachedObject {
     /// Wraps an object from an API server's response.
-    pub fn live(object: Value) -> Self {
-        Cached { object: Arc::new(object), redacted: false }
+    pub fn from_response(object: Value) -> Self {
+        CachedObject { object: Arc::new(object), redacted: false }
     }
 
-    pub fn read(stored: &Object) -> Result<Self, Error> {
+    /// Decodes an object of the index.
+    pub fn from_stored(stored: &Object) -> Result<Self, Error> {
         let object = serde_json::from_slice(&stored.body).map_err(|source| Error::Decode {
             what: format!("{} {}/{}", stored.record.kind, stored.record.key.namespace, stored.record.key.name),
             source,
         })?;
-        Ok(Cached { object: Arc::new(object), redacted: stored.record.redacted })
+        Ok(CachedObject { object: Arc::new(object), redacted: stored.record.redacted })
     }
 
     /// The object for decisions, never for writes: secret values may be redacted.
@@ -40,7 +41,7 @@ impl Cached {
         &self.object
     }
 
-    /// The object with all values; `None` when secret values are redacted.
+    /// The object with its Secret values. `None` if they are redacted.
     pub fn full(&self) -> Option<Arc<Value>> {
         (!self.redacted).then(|| Arc::clone(&self.object))
     }
@@ -80,10 +81,10 @@ impl From<&Record> for Header {
 
 /// The object before a change.
 #[derive(Debug)]
-pub struct Old {
+pub struct PreviousObject {
     pub header: Header,
-    /// `None` when it was evicted from memory: everything but the header may have changed.
-    pub object: Option<Cached>,
+    /// `None` if it was evicted from memory: everything but the header may have changed.
+    pub object: Option<CachedObject>,
 }
 
 /// Creation, change or deletion of one object.
@@ -91,10 +92,10 @@ pub struct Old {
 pub struct Change {
     pub cluster: ClusterName,
     pub resource: Arc<Resource>,
-    /// `None` when no earlier version is known.
-    pub old: Option<Old>,
+    /// `None` if no earlier version is known.
+    pub old: Option<PreviousObject>,
     /// The current object; after a deletion, its last version.
-    pub object: Cached,
+    pub object: CachedObject,
     pub deleted: bool,
     /// Part of the first list: the object need not have changed.
     pub initial: bool,
@@ -113,7 +114,7 @@ impl Change {
 
     /// The object before the change. `None` if it did not exist or is unknown.
     pub fn old(&self) -> Option<&Value> {
-        self.old.as_ref()?.object.as_ref().map(Cached::view)
+        self.old.as_ref()?.object.as_ref().map(CachedObject::view)
     }
 
     /// Namespace and name.
@@ -131,34 +132,36 @@ impl Change {
     }
 
     /// True if the object before the change is unknown except for its header.
-    pub fn is_old_forgotten(&self) -> bool {
+    pub fn is_previous_unknown(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.object.is_none())
     }
 
-    /// True if it was created or deleted, or its generation changed.
-    pub fn is_moved(&self) -> bool {
+    /// True if the object was created or deleted, or its generation changed.
+    pub fn is_generation_changed(&self) -> bool {
         self.compare(|old, new| old.generation != new.generation)
     }
 
     /// True if it was created or deleted, or its generation, labels or deletion timestamp changed.
-    pub fn is_marked(&self) -> bool {
-        self.compare(|old, new| (old.generation, &old.labels) != (new.generation, &new.labels) || self.turned(old))
+    pub fn is_generation_or_labels_changed(&self) -> bool {
+        self.compare(|old, new| {
+            (old.generation, &old.labels) != (new.generation, &new.labels) || self.is_deletion_changed(old)
+        })
     }
 
     /// True if it was created or deleted, or its generation or deletion timestamp changed.
-    pub fn is_moved_or_terminating(&self) -> bool {
-        self.compare(|old, new| old.generation != new.generation || self.turned(old))
+    pub fn is_generation_or_deletion_changed(&self) -> bool {
+        self.compare(|old, new| old.generation != new.generation || self.is_deletion_changed(old))
     }
 
     /// True if any of these annotations changed, or the object before the change is unknown.
-    pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
+    pub fn is_annotation_changed(&self, keys: &[&str]) -> bool {
         let differs = |old: &Value| {
             keys.iter().any(|key| unstructured::annotation(old, key) != unstructured::annotation(self.object(), key))
         };
         !self.deleted && self.old.is_some() && self.old().is_none_or(differs)
     }
 
-    fn turned(&self, old: &Header) -> bool {
+    fn is_deletion_changed(&self, old: &Header) -> bool {
         old.terminating != unstructured::is_terminating(self.object())
     }
 
@@ -171,15 +174,15 @@ impl Change {
 
     /// Classifies the change of a template. Creation, deletion and, conservatively, changes that cannot be compared
     /// count as changes by the user.
-    pub fn of_template(&self) -> TemplateChange {
+    pub fn template_change(&self) -> TemplateChange {
         let (Some(old), Some(new)) = (&self.old, self.current()) else { return TemplateChange::ByUser };
         match &old.object {
             Some(before) if before.redacted || self.object.redacted => {
-                let found = change::between(&without_values(before.view()), &without_values(new));
+                let found = change::classify(&redact_values(before.view()), &redact_values(new));
                 // Without a visible difference, redacted values changed.
                 if found == TemplateChange::None { TemplateChange::ByUser } else { found }
             }
-            Some(before) => change::between(before.view(), new),
+            Some(before) => change::classify(before.view(), new),
             None if old.header.generation != 0 && old.header.generation == unstructured::generation(new) => {
                 TemplateChange::ByControlPlane
             }
@@ -189,9 +192,9 @@ impl Change {
 }
 
 /// A Secret with redacted values as in the cache, for comparison.
-fn without_values(secret: &Value) -> Value {
+fn redact_values(secret: &Value) -> Value {
     let mut blank = secret.clone();
-    drop_copies(&mut blank);
+    remove_copies(&mut blank);
     for field in ["data", "stringData"] {
         for value in blank.get_mut(field).and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
         {
@@ -208,17 +211,17 @@ mod tests {
     use serde_json::json;
 
     fn change(kind: &str, old: Option<(Value, bool, bool)>, new: (Value, bool)) -> Change {
-        let of = |mut object: Value, redacted| {
+        let cached = |mut object: Value, redacted| {
             object["kind"] = json!(kind);
-            Cached { object: Arc::new(object), redacted }
+            CachedObject { object: Arc::new(object), redacted }
         };
         let old = old.map(|(object, redacted, known)| {
-            let object = of(object, redacted);
-            Old { header: object.header(), object: known.then_some(object) }
+            let object = cached(object, redacted);
+            PreviousObject { header: object.header(), object: known.then_some(object) }
         });
         let resource = Arc::new(Resource::builtin("", "v1", "things", kind, true));
         let cluster = ClusterName::control_plane();
-        Change { cluster, resource, old, object: of(new.0, new.1), deleted: false, initial: false }
+        Change { cluster, resource, old, object: cached(new.0, new.1), deleted: false, initial: false }
     }
 
     const CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
@@ -252,12 +255,12 @@ mod tests {
         #[case] new: (Value, bool),
         #[case] expected: TemplateChange,
     ) {
-        assert_eq!(change("Secret", old, new).of_template(), expected);
+        assert_eq!(change("Secret", old, new).template_change(), expected);
     }
 
     #[test]
     fn a_redacted_object_is_never_full() {
-        let cached = |redacted| Cached { object: Arc::new(json!({"data": {"a": ""}})), redacted };
+        let cached = |redacted| CachedObject { object: Arc::new(json!({"data": {"a": ""}})), redacted };
         assert!(cached(true).full().is_none() && cached(false).full().is_some());
     }
 }

@@ -15,8 +15,8 @@ use super::Change;
 use crate::runtime::Setup;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crowsnest_plan::descheduling::{Unscheduled, lasts};
-use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
+use crowsnest_plan::descheduling::{UnschedulablePod, exceeds_threshold};
+use crowsnest_plan::estimation::capacity::{self, FormattedAllocatable, NodeFacts, PodFacts};
 use crowsnest_plan::estimation::free_capacity::CapacityFacts;
 use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
@@ -24,7 +24,7 @@ use crowsnest_plan::estimation::resources::Resources;
 
 struct Node {
     facts: Arc<NodeFacts>,
-    written: Written,
+    written: FormattedAllocatable,
     /// Requests of its pods. `None` if they must be recomputed.
     used: Option<Resources>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Facts {
     nodes: BTreeMap<String, Node>,
     pods: HashMap<Arc<NamespacedName>, PodFacts>,
     /// Pods whose requests count, by node.
-    on_nodes: HashMap<String, HashSet<Arc<NamespacedName>>>,
+    pods_by_node: HashMap<String, HashSet<Arc<NamespacedName>>>,
     /// Unschedulable pods by the UID of their controller, with the time since when.
     unscheduled: HashMap<String, HashMap<NamespacedName, Timestamp>>,
     /// UIDs of the controllers of unschedulable pods.
@@ -77,7 +77,7 @@ pub struct Capacity {
 impl Facts {
     /// Updates a node. Returns true if capacity may have increased.
     pub(crate) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
-        let read = node.map(|node| (NodeFacts::of(node), Written::of(node)));
+        let read = node.map(|node| (NodeFacts::from_json(node), FormattedAllocatable::from_node(node)));
         let old = self.nodes.get_mut(&name);
         let is_same = old.as_ref().map(|old| old.facts.as_ref()) == read.as_ref().map(|(facts, _)| facts);
         if is_same {
@@ -89,7 +89,7 @@ impl Facts {
             }
             return false;
         }
-        self.changed();
+        self.invalidate();
         let used = self.nodes.remove(&name).and_then(|old| old.used);
         let Some((facts, written)) = read else { return false };
         self.nodes.insert(name, Node { facts: Arc::new(facts), written, used });
@@ -97,7 +97,7 @@ impl Facts {
     }
 
     /// Invalidates results that depend on nodes and pods.
-    fn changed(&mut self) {
+    fn invalidate(&mut self) {
         self.free = None;
         self.summary = None;
     }
@@ -109,28 +109,28 @@ impl Facts {
             return false;
         }
         let key = known.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
-        self.changed();
-        let old = self.pods.remove(&key).filter(PodFacts::takes_room);
+        self.invalidate();
+        let old = self.pods.remove(&key).filter(PodFacts::counts_against_node);
         if let Some(old) = &old {
-            self.touch(&old.node);
-            if let Some(keys) = self.on_nodes.get_mut(&old.node) {
+            self.invalidate_node(&old.node);
+            if let Some(keys) = self.pods_by_node.get_mut(&old.node) {
                 keys.remove(&key);
                 if keys.is_empty() {
-                    self.on_nodes.remove(&old.node);
+                    self.pods_by_node.remove(&old.node);
                 }
             }
         }
         let Some(pod) = pod else { return old.is_some() };
-        let takes = pod.takes_room();
+        let takes = pod.counts_against_node();
         if takes {
-            self.touch(&pod.node);
-            self.on_nodes.entry(pod.node.clone()).or_default().insert(Arc::clone(&key));
+            self.invalidate_node(&pod.node);
+            self.pods_by_node.entry(pod.node.clone()).or_default().insert(Arc::clone(&key));
         }
         self.pods.insert(key, pod);
         old.is_some() && !takes
     }
 
-    pub(crate) fn set_unscheduled(&mut self, key: &NamespacedName, pod: Option<Unscheduled>) {
+    pub(crate) fn set_unscheduled(&mut self, key: &NamespacedName, pod: Option<UnschedulablePod>) {
         if let Some(owner) = self.owners.remove(key)
             && let Some(pods) = self.unscheduled.get_mut(&owner)
         {
@@ -139,7 +139,7 @@ impl Facts {
                 self.unscheduled.remove(&owner);
             }
         }
-        if let Some(Unscheduled { owner, since }) = pod {
+        if let Some(UnschedulablePod { owner, since }) = pod {
             self.unscheduled.entry(owner.clone()).or_default().insert(key.clone(), since);
             self.owners.insert(key.clone(), owner);
         }
@@ -148,10 +148,10 @@ impl Facts {
     /// Number of pods of an owner that are unschedulable for longer than a threshold.
     pub(crate) fn unscheduled(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
         let pods = self.unscheduled.get(owner).into_iter().flat_map(HashMap::values);
-        i32::try_from(pods.filter(|since| lasts(**since, threshold, now)).count()).unwrap_or(i32::MAX)
+        i32::try_from(pods.filter(|since| exceeds_threshold(**since, threshold, now)).count()).unwrap_or(i32::MAX)
     }
 
-    fn touch(&mut self, node: &str) {
+    fn invalidate_node(&mut self, node: &str) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.used = None;
         }
@@ -188,18 +188,18 @@ impl Facts {
         if let Some(free) = &self.free {
             return Arc::clone(free);
         }
-        let (pods, on_nodes) = (&self.pods, &self.on_nodes);
-        let sum_up = |name: &str| {
+        let (pods, pods_by_node) = (&self.pods, &self.pods_by_node);
+        let sum_requests = |name: &str| {
             let mut used = Resources::default();
-            let keys = on_nodes.get(name).into_iter().flatten();
+            let keys = pods_by_node.get(name).into_iter().flatten();
             keys.filter_map(|key| pods.get(key)).for_each(|pod| used.add(&pod.request));
             used
         };
-        let left = |(name, node): (&String, &mut Node)| {
-            node.used.get_or_insert_with(|| sum_up(name));
+        let free_of = |(name, node): (&String, &mut Node)| {
+            node.used.get_or_insert_with(|| sum_requests(name));
             (Arc::clone(&node.facts), node.free())
         };
-        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(left).collect());
+        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(free_of).collect());
         self.free = Some(Arc::clone(&free));
         free
     }
@@ -233,30 +233,30 @@ impl Facts {
     }
 
     /// Facts for estimates.
-    pub(crate) fn known(&mut self) -> CapacityFacts {
+    pub(crate) fn capacity(&mut self) -> CapacityFacts {
         CapacityFacts { nodes: Some(self.free()), quotas: self.bounds() }
     }
 
-    pub(crate) fn keep_nodes(&mut self, stays: impl Fn(&str) -> bool) {
-        self.nodes.retain(|name, _| stays(name));
-        self.changed();
+    pub(crate) fn retain_nodes(&mut self, keep: impl Fn(&str) -> bool) {
+        self.nodes.retain(|name, _| keep(name));
+        self.invalidate();
     }
 
-    pub(crate) fn keep_pods(&mut self, stays: impl Fn(&NamespacedName) -> bool) {
-        let gone: Vec<NamespacedName> =
-            self.pods.keys().filter(|key| !stays(key)).map(|key| key.as_ref().clone()).collect();
-        for key in gone {
+    pub(crate) fn retain_pods(&mut self, keep: impl Fn(&NamespacedName) -> bool) {
+        let deleted: Vec<NamespacedName> =
+            self.pods.keys().filter(|key| !keep(key)).map(|key| key.as_ref().clone()).collect();
+        for key in deleted {
             self.set_unscheduled(&key, None);
             self.set_pod(key, None);
         }
     }
 
-    pub(crate) fn keep_quotas(&mut self, stays: impl Fn(&NamespacedName) -> bool) {
-        let named = self.quotas.namespaces.iter();
-        let all =
-            named.flat_map(|(namespace, quotas)| quotas.keys().map(move |name| NamespacedName::new(namespace, name)));
-        let gone: Vec<NamespacedName> = all.filter(|key| !stays(key)).collect();
-        for key in gone {
+    pub(crate) fn retain_quotas(&mut self, keep: impl Fn(&NamespacedName) -> bool) {
+        let namespaces = self.quotas.namespaces.iter();
+        let all = namespaces
+            .flat_map(|(namespace, quotas)| quotas.keys().map(move |name| NamespacedName::new(namespace, name)));
+        let deleted: Vec<NamespacedName> = all.filter(|key| !keep(key)).collect();
+        for key in deleted {
             self.set_quota(key, None);
         }
     }
@@ -269,7 +269,7 @@ impl Capacity {
     }
 
     /// Starts collecting nodes, pods and quotas of a member.
-    pub fn follow(&self, cluster: &ClusterName) {
+    pub fn collect(&self, cluster: &ClusterName) {
         let kinds = &self.context.kinds;
         self.context.cache.collect(cluster, &kinds.node);
         self.context.cache.collect(cluster, &kinds.pod);
@@ -292,7 +292,7 @@ impl Capacity {
         let key = change.key();
         let pod = (*gvr == kinds.pod.gvr).then(|| {
             let pod = change.current();
-            (pod.map(PodFacts::of), pod.and_then(Unscheduled::of))
+            (pod.map(PodFacts::from_json), pod.and_then(UnschedulablePod::from_json))
         });
         let mut facts = self.facts.lock();
         let facts = match facts.get_mut(change.cluster.as_str()) {
@@ -305,7 +305,7 @@ impl Capacity {
                 facts.set_pod(key, pod)
             }
             None if *gvr == kinds.node.gvr => facts.set_node(key.name, change.current()),
-            None => facts.set_quota(key, change.current().map(QuotaFacts::of)),
+            None => facts.set_quota(key, change.current().map(QuotaFacts::from_json)),
         }
     }
 
@@ -315,11 +315,11 @@ impl Capacity {
         let mut all = self.facts.lock();
         let Some(facts) = all.get_mut(cluster.as_str()) else { return };
         if *resource == kinds.node {
-            facts.keep_nodes(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
+            facts.retain_nodes(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
         } else if *resource == kinds.pod {
-            facts.keep_pods(|key| keys.contains(key));
+            facts.retain_pods(|key| keys.contains(key));
         } else if *resource == kinds.resource_quota {
-            facts.keep_quotas(|key| keys.contains(key));
+            facts.retain_quotas(|key| keys.contains(key));
         }
     }
 
@@ -330,9 +330,9 @@ impl Capacity {
     }
 
     /// Facts of clusters, in the given order.
-    pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<CapacityFacts> {
+    pub fn of_clusters<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<CapacityFacts> {
         let mut all = self.facts.lock();
-        let mut known = |cluster: &str| {
+        let mut capacity_of = |cluster: &str| {
             if !all.get(cluster).is_some_and(|facts| facts.listed) {
                 if !self.is_listed(&ClusterName::parse(cluster).ok()?) {
                     return None;
@@ -340,9 +340,9 @@ impl Capacity {
                 all.entry(cluster.to_owned()).or_default().listed = true;
             }
             let facts = all.get_mut(cluster)?;
-            Some(facts.known())
+            Some(facts.capacity())
         };
-        clusters.map(|cluster| known(cluster).unwrap_or_default()).collect()
+        clusters.map(|cluster| capacity_of(cluster).unwrap_or_default()).collect()
     }
 
     /// Number of an owner's pods that are unschedulable in a member for longer than a threshold. `None` until its

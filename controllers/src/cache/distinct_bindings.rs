@@ -16,7 +16,7 @@ pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
 
 impl DistinctBindings {
     /// Applies a watch event of a binding.
-    pub fn learn(&self, change: &Change) {
+    pub fn update(&self, change: &Change) {
         let key = BindingKey::of(change.object());
         match change.current().is_some_and(|binding| is_distinct(&key, binding)) {
             true => drop(self.0.write().insert(key)),
@@ -25,7 +25,7 @@ impl DistinctBindings {
     }
 
     /// Removes bindings of a scope that are not in `keys`.
-    pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
+    pub fn retain(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         let is_listed = |key: &BindingKey| keys.contains(key.as_namespaced_name());
         self.0.write().retain(|key| key.is_cluster_scoped() == namespaced || is_listed(key));
     }
@@ -56,7 +56,7 @@ mod tests {
     #[rstest]
     #[case::usual("web-service", false)]
     #[case::distinct(&ObjectIdentity::of_template(&binding("")).distinct_binding_key().name, true)]
-    #[case::by_hand("web", false)]
+    #[case::created_by_a_user("web", false)]
     fn bindings_with_distinct_names(#[case] name: &str, #[case] expected: bool) {
         let binding = binding(name);
         assert_eq!(is_distinct(&BindingKey::of(&binding), &binding), expected);
@@ -67,9 +67,9 @@ mod tests {
         let bindings = DistinctBindings::default();
         let (web, view) = (BindingKey::new("shop", "web-1"), BindingKey::new("", "view-1"));
         bindings.0.write().extend([web.clone(), view.clone()]);
-        bindings.keep(true, &HashSet::new());
+        bindings.retain(true, &HashSet::new());
         assert_eq!(*bindings.0.read(), HashSet::from([view.clone()]));
-        bindings.keep(false, &HashSet::from([view.as_namespaced_name().clone()]));
+        bindings.retain(false, &HashSet::from([view.as_namespaced_name().clone()]));
         assert_eq!(*bindings.0.read(), HashSet::from([view]));
     }
 }

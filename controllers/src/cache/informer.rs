@@ -17,21 +17,21 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CHUNK, Cache, Collection, Wrote, collection_progress, named, version_of};
+use super::{Cache, Collection, OwnWrite, PAGE_SIZE, collection_progress, namespaced_name, version_of};
 use crate::Error;
-use crate::cache::cached_object::{Cached, Change, Header, Old};
-use crate::cache::pending_writes::{CacheDelivery, Settled, Version};
+use crate::cache::cached_object::{CachedObject, Change, Header, PreviousObject};
+use crate::cache::pending_writes::{CacheDelivery, SettledWrite, Version};
 use crate::runtime::dynamic_client::Resource;
 
 /// Period of the check for own writes that will not be delivered by a collector.
-const SETTLE: Duration = Duration::from_millis(200);
-const RETRY: Duration = Duration::from_secs(1);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Receiver of changes, which are dispatched in order by a single task.
 #[async_trait]
 pub trait EventHandler: Send + Sync {
     /// Handles a change. Must not block: it enqueues keys and updates in-memory state.
-    async fn changed(&self, change: &Change) -> Result<(), Error>;
+    async fn on_change(&self, change: &Change) -> Result<(), Error>;
 
     /// Handles the end of a relist: objects that are not in `keys` were deleted.
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>);
@@ -41,23 +41,23 @@ pub trait EventHandler: Send + Sync {
 }
 
 /// A collection that is being dispatched completely.
-struct Dispatch {
+struct CollectionDispatch {
     collection: Arc<Collection>,
     query: ListQuery,
     /// Keys dispatched so far, if the collection is dispatched again. `None` the first time.
-    again: Option<HashSet<NamespacedName>>,
+    dispatched_keys: Option<HashSet<NamespacedName>>,
 }
 
 pub struct Informer {
     cache: Cache,
-    wrote: mpsc::Receiver<Wrote>,
-    dispatching: VecDeque<Dispatch>,
-    settled: Instant,
+    own_writes: mpsc::Receiver<OwnWrite>,
+    dispatching: VecDeque<CollectionDispatch>,
+    settled_at: Instant,
 }
 
 impl Informer {
-    pub(super) fn new(cache: Cache, wrote: mpsc::Receiver<Wrote>) -> Self {
-        Informer { cache, wrote, dispatching: VecDeque::new(), settled: Instant::now() }
+    pub(super) fn new(cache: Cache, own_writes: mpsc::Receiver<OwnWrite>) -> Self {
+        Informer { cache, own_writes, dispatching: VecDeque::new(), settled_at: Instant::now() }
     }
 
     /// Dispatches until stopped. Fails if the cache ends.
@@ -65,34 +65,34 @@ impl Informer {
         let inner = Arc::clone(&self.cache.inner);
         let mut follower = inner.index.follow(*inner.dispatched.borrow());
         let mut states = inner.index.states_version();
-        let mut settle = tokio::time::interval(SETTLE);
+        let mut settle = tokio::time::interval(SETTLE_INTERVAL);
         while !stop.is_cancelled() {
-            if let Err(error) = self.turn(&mut follower, &*handler).await {
+            if let Err(error) = self.dispatch_pending(&mut follower, &*handler).await {
                 tracing::error!(%error, "cannot read the cache; all collections are dispatched again");
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    () = tokio::time::sleep(RETRY) => self.restart_dispatch(&mut follower),
+                    () = tokio::time::sleep(RETRY_DELAY) => self.restart_dispatch(&mut follower),
                 }
             }
             if !self.dispatching.is_empty() {
                 continue;
             }
-            let waiting = !inner.own.lock().is_empty();
+            let has_pending_writes = !inner.pending_writes.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(wrote) = self.wrote.recv() => self.dispatch_own_write(wrote, &*handler).await,
+                Some(wrote) = self.own_writes.recv() => self.dispatch_own_write(wrote, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
                 () = inner.added.notified() => {}
                 changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
-                _ = settle.tick(), if waiting => {}
+                _ = settle.tick(), if has_pending_writes => {}
             }
         }
         Ok(())
     }
 
     /// Dispatches all pending changes, and one page of a collection.
-    async fn turn(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
-        while let Ok(wrote) = self.wrote.try_recv() {
+    async fn dispatch_pending(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
+        while let Ok(wrote) = self.own_writes.try_recv() {
             self.dispatch_own_write(wrote, handler).await;
         }
         match follower.ready_now() {
@@ -102,8 +102,8 @@ impl Informer {
                 }
                 self.cache.inner.dispatched.send_replace(follower.since());
             }
-            Err(gone) => {
-                tracing::warn!(%gone, "the informer fell behind the cache; all collections are dispatched again");
+            Err(error) => {
+                tracing::warn!(%error, "the informer fell behind the cache; all collections are dispatched again");
                 self.restart_dispatch(follower);
             }
         }
@@ -118,12 +118,12 @@ impl Informer {
         let from = inner.index.seq();
         follower.skip_to(from);
         // Changes were missed, so decoded objects can be outdated.
-        inner.decoded.forget(|_| true);
+        inner.decoded.remove_matching(|_| true);
         inner.dispatched.send_replace(from);
         self.dispatching.clear();
         for collection in inner.collections.read().values() {
             if collection.dispatching.load(Ordering::Acquire) {
-                self.dispatching.push_back(dispatching(collection, from, Some(HashSet::new())));
+                self.dispatching.push_back(start_dispatch(collection, from, Some(HashSet::new())));
             }
         }
     }
@@ -134,7 +134,7 @@ impl Informer {
         for collection in inner.collections.read().values() {
             let undispatched = !collection.dispatching.load(Ordering::Acquire);
             if undispatched && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
-                self.dispatching.push_back(dispatching(collection, inner.index.seq(), None));
+                self.dispatching.push_back(start_dispatch(collection, inner.index.seq(), None));
             }
         }
     }
@@ -143,26 +143,27 @@ impl Informer {
     async fn dispatch_page(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let Some(mut dispatching) = self.dispatching.pop_front() else { return Ok(()) };
         let collection = Arc::clone(&dispatching.collection);
-        let wanted = self.cache.collection(&collection.key).is_some_and(|wanted| Arc::ptr_eq(&wanted, &collection));
-        if !wanted {
+        let is_requested =
+            self.cache.collection(&collection.key).is_some_and(|current| Arc::ptr_eq(&current, &collection));
+        if !is_requested {
             return Ok(());
         }
-        let page = self.cache.inner.index.page(&dispatching.query, CHUNK).await?;
+        let page = self.cache.inner.index.page(&dispatching.query, PAGE_SIZE).await?;
         for object in &page.objects {
-            let key = named(&object.record.key);
-            let Some(shown) = read(object) else { continue };
-            if self.cache.inner.own.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
+            let key = namespaced_name(&object.record.key);
+            let Some(shown) = decode_object(object) else { continue };
+            if self.cache.inner.pending_writes.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
                 let change = Change {
                     cluster: collection.key.cluster.clone(),
                     resource: Arc::clone(&collection.resource),
                     old: None,
                     object: shown,
                     deleted: false,
-                    initial: dispatching.again.is_none(),
+                    initial: dispatching.dispatched_keys.is_none(),
                 };
-                handler.changed(&change).await?;
+                handler.on_change(&change).await?;
             }
-            if let Some(keys) = &mut dispatching.again {
+            if let Some(keys) = &mut dispatching.dispatched_keys {
                 keys.insert(key);
             }
         }
@@ -174,13 +175,13 @@ impl Informer {
             None => {
                 collection.dispatched.send_replace(true);
                 self.cache.inner.dispatched.send_modify(|_| {});
-                if let Some(mut keys) = dispatching.again {
+                if let Some(mut keys) = dispatching.dispatched_keys {
                     keys.extend(
                         self.cache
                             .inner
-                            .own
+                            .pending_writes
                             .lock()
-                            .of(&collection.key)
+                            .in_collection(&collection.key)
                             .into_keys()
                             .map(|key| NamespacedName::clone(&key)),
                     );
@@ -200,21 +201,26 @@ impl Informer {
         let record = &change.object.record;
         let Some(collection) = self.cache.collection(&record.key.collection) else { return Ok(()) };
         let deleted = change.kind == ChangeKind::Deleted;
-        let Some(object) = read(&change.object) else { return Ok(()) };
+        let Some(object) = decode_object(&change.object) else { return Ok(()) };
         let keep = collection.key.cluster.is_control_plane();
-        let before = inner.decoded.tell(&record.key, change.seq, (!deleted).then_some(&object), keep);
-        let key = named(&record.key);
-        let heard = inner.own.lock().hear(&collection.key, &key, Version::of(&record.resource_version), deleted);
-        let covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
-        if covered || !collection.dispatching.load(Ordering::Acquire) {
+        let before = inner.decoded.update(&record.key, change.seq, (!deleted).then_some(&object), keep);
+        let key = namespaced_name(&record.key);
+        let delivery = inner.pending_writes.lock().deliver(
+            &collection.key,
+            &key,
+            Version::parse(&record.resource_version),
+            deleted,
+        );
+        let is_covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
+        if is_covered || !collection.dispatching.load(Ordering::Acquire) {
             return Ok(());
         }
-        let old = match heard {
+        let old = match delivery {
             CacheDelivery::Dispatched | CacheDelivery::Outdated => return Ok(()),
-            CacheDelivery::News(Some(ours)) => Some(Old { header: ours.header(), object: Some(ours) }),
-            CacheDelivery::News(None) => change.previous.as_deref().map(|previous| {
-                let same = |before: &Cached| version_of(before) == Version::of(&previous.resource_version);
-                Old { header: Header::from(previous), object: before.filter(same) }
+            CacheDelivery::New(Some(ours)) => Some(PreviousObject { header: ours.header(), object: Some(ours) }),
+            CacheDelivery::New(None) => change.previous.as_deref().map(|previous| {
+                let is_same = |before: &CachedObject| version_of(before) == Version::parse(&previous.resource_version);
+                PreviousObject { header: Header::from(previous), object: before.filter(is_same) }
             }),
         };
         let change = Change {
@@ -225,33 +231,34 @@ impl Informer {
             deleted,
             initial: false,
         };
-        handler.changed(&change).await
+        handler.on_change(&change).await
     }
 
     /// Dispatches an own write before its collector delivers it.
-    async fn dispatch_own_write(&self, wrote: Wrote, handler: &dyn EventHandler) {
-        self.dispatch_written(wrote, handler).await;
+    async fn dispatch_own_write(&self, wrote: OwnWrite, handler: &dyn EventHandler) {
+        self.dispatch_pending_write(wrote, handler).await;
         self.cache.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
     }
 
-    async fn dispatch_written(&self, wrote: Wrote, handler: &dyn EventHandler) {
+    async fn dispatch_pending_write(&self, wrote: OwnWrite, handler: &dyn EventHandler) {
         let Some(collection) = self.cache.collection(&wrote.collection) else { return };
         if !collection.dispatching.load(Ordering::Acquire) {
             return;
         }
-        let Some((object, before)) = self.cache.inner.own.lock().dispatch(&wrote.collection, &wrote.key, wrote.version)
+        let Some((object, before)) =
+            self.cache.inner.pending_writes.lock().dispatch(&wrote.collection, &wrote.key, wrote.version)
         else {
             return;
         };
         let change = Change {
             cluster: collection.key.cluster.clone(),
             resource: Arc::clone(&collection.resource),
-            old: before.map(|before| Old { header: before.header(), object: Some(before) }),
+            old: before.map(|before| PreviousObject { header: before.header(), object: Some(before) }),
             object,
             deleted: false,
             initial: false,
         };
-        if let Err(error) = handler.changed(&change).await {
+        if let Err(error) = handler.on_change(&change).await {
             tracing::error!(%error, "cannot dispatch an own write");
             handler.request_resync();
         }
@@ -260,20 +267,22 @@ impl Informer {
     /// Dispatches the current state of objects whose own writes were dropped without a change in the cache.
     async fn settle(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let (inner, now) = (&self.cache.inner, Instant::now());
-        if now - self.settled < SETTLE {
+        if now - self.settled_at < SETTLE_INTERVAL {
             return Ok(());
         }
-        self.settled = now;
-        let settled =
-            inner.own.lock().settle(|collection| collection_progress(&inner.index, &inner.dispatched, collection), now);
-        for Settled { collection: key, key: named, version, shown, dispatched } in settled {
+        self.settled_at = now;
+        let settled = inner
+            .pending_writes
+            .lock()
+            .settle(|collection| collection_progress(&inner.index, &inner.dispatched, collection), now);
+        for SettledWrite { collection: key, key: named, version, shown, dispatched } in settled {
             let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };
             let stored = inner.index.get(&record).await?;
-            let same = |stored: &Object| Version::of(&stored.record.resource_version) == version;
+            let is_same = |stored: &Object| Version::parse(&stored.record.resource_version) == version;
             let object = match (&stored, &shown) {
-                (Some(stored), _) if dispatched && same(stored) => continue,
-                (Some(stored), _) => match read(stored) {
+                (Some(stored), _) if dispatched && is_same(stored) => continue,
+                (Some(stored), _) => match decode_object(stored) {
                     Some(object) => object,
                     None => continue,
                 },
@@ -283,30 +292,34 @@ impl Informer {
             let change = Change {
                 cluster: collection.key.cluster.clone(),
                 resource: Arc::clone(&collection.resource),
-                old: shown.map(|shown| Old { header: shown.header(), object: Some(shown) }),
+                old: shown.map(|shown| PreviousObject { header: shown.header(), object: Some(shown) }),
                 object,
                 deleted: stored.is_none(),
                 initial: false,
             };
-            handler.changed(&change).await?;
+            handler.on_change(&change).await?;
         }
         Ok(())
     }
 }
 
 /// Starts dispatching a collection: objects up to `from`, later changes one by one.
-fn dispatching(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<NamespacedName>>) -> Dispatch {
+fn start_dispatch(
+    collection: &Arc<Collection>,
+    from: Seq,
+    dispatched_keys: Option<HashSet<NamespacedName>>,
+) -> CollectionDispatch {
     collection.from.store(from.0, Ordering::Release);
     collection.dispatching.store(true, Ordering::Release);
     let query = ListQuery::new(collection.key.cluster.clone(), collection.key.resource.clone());
-    Dispatch { collection: Arc::clone(collection), query, again }
+    CollectionDispatch { collection: Arc::clone(collection), query, dispatched_keys }
 }
 
-/// Skips an object that cannot be decoded.
-fn read(object: &Object) -> Option<Cached> {
-    let read = Cached::read(object);
-    if let Err(error) = &read {
+/// Decodes an object. An object that cannot be decoded is logged and skipped.
+fn decode_object(object: &Object) -> Option<CachedObject> {
+    let decoded = CachedObject::from_stored(object);
+    if let Err(error) = &decoded {
         tracing::warn!(%error, "cannot decode an object");
     }
-    read.ok()
+    decoded.ok()
 }

@@ -16,7 +16,7 @@ impl Cache {
     pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let state = self.inner.index.state(&CollectionKey::new(cluster.clone(), definitions));
-        state.filter(|state| state.is_fresh()).and_then(|_| self.inner.index.served(cluster))
+        state.filter(|state| state.is_fresh()).and_then(|_| self.inner.index.served_resources(cluster))
     }
 
     /// Version of the served APIs of all clusters.
@@ -27,13 +27,13 @@ impl Cache {
     /// State of all watches of a cluster.
     pub fn watches(&self, cluster: &ClusterName) -> Watches {
         let mut watches = Watches::default();
-        self.inner.index.states_of(cluster, |state| {
-            watches.all += 1;
-            watches.heard_at = watches.heard_at.max(state.heard_at);
-            if let Some(trouble) = &state.trouble {
+        self.inner.index.for_each_state(cluster, |state| {
+            watches.total += 1;
+            watches.last_event_at = watches.last_event_at.max(state.last_contact_ms);
+            if let Some(reason) = &state.stale_reason {
                 watches.interrupted += 1;
-                if watches.why.is_empty() {
-                    watches.why.clone_from(trouble);
+                if watches.error.is_empty() {
+                    watches.error.clone_from(reason);
                 }
             }
         });

@@ -32,8 +32,8 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-pub use self::cached_object::{Cached, Change, Header, Old};
-use self::decoded::Decoded;
+pub use self::cached_object::{CachedObject, Change, Header, PreviousObject};
+use self::decoded::DecodedObjects;
 pub use self::informer::{EventHandler, Informer};
 use self::pending_writes::{CollectionProgress, PendingWrites, Version};
 
@@ -41,15 +41,15 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 
 /// Number of objects decoded at once while listing.
-const CHUNK: usize = 250;
+const PAGE_SIZE: usize = 250;
 /// Maximum wait of a read for the first list of a collection, since it was requested. Reading objects individually
 /// would take longer.
-const FIRST_LIST: Duration = Duration::from_secs(3);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of own writes waiting to be dispatched. Others are dispatched when the collector delivers them.
-const WAITING: usize = 4096;
+const OWN_WRITE_QUEUE_CAPACITY: usize = 4096;
 
-/// Labels that are indexed for lookups, for [`crowsnest_index::IndexOptions::chosen_labels`].
-pub fn chosen_labels() -> Vec<String> {
+/// Labels that are indexed for lookups, for [`crowsnest_index::IndexOptions::indexed_labels`].
+pub fn indexed_labels() -> Vec<String> {
     use crowsnest_api::constants::label;
     vec![
         "*/permanent-id".to_owned(),
@@ -69,14 +69,14 @@ struct Collection {
     /// Set while and after the objects are dispatched. Changes after `from` follow.
     dispatching: AtomicBool,
     from: AtomicU64,
-    wanted_since: Instant,
+    requested_at: Instant,
     _interest: InterestGuard,
 }
 
 type Collections = HashMap<CollectionKey, Arc<Collection>>;
 
 /// A write of this process to be dispatched.
-struct Wrote {
+struct OwnWrite {
     collection: CollectionKey,
     key: NamespacedName,
     version: Version,
@@ -87,14 +87,14 @@ struct Inner {
     collections: RwLock<Collections>,
     /// Notified when a collection is added.
     added: Notify,
-    decoded: Decoded,
-    own: Mutex<PendingWrites>,
-    wrote: mpsc::Sender<Wrote>,
+    decoded: DecodedObjects,
+    pending_writes: Mutex<PendingWrites>,
+    own_writes: mpsc::Sender<OwnWrite>,
     /// Number of own writes that have not been dispatched.
     undispatched: watch::Sender<usize>,
     /// The last dispatched change.
     dispatched: watch::Sender<Seq>,
-    read: AtomicU64,
+    objects_read: AtomicU64,
 }
 
 /// Collected objects of all clusters. Cheap to clone.
@@ -108,33 +108,33 @@ fn collection_progress(
     dispatched: &watch::Sender<Seq>,
     collection: &CollectionKey,
 ) -> CollectionProgress {
-    let position = index.state(collection).map(|state| Version::of(&state.resource_version)).unwrap_or_default();
+    let position = index.state(collection).map(|state| Version::parse(&state.resource_version)).unwrap_or_default();
     CollectionProgress { position, latest: index.seq(), dispatched: *dispatched.borrow() }
 }
 
 impl Cache {
-    /// Creates the cache and its informer. `bytes` limits the decoded objects and, separately, the own writes.
-    pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
-        let (wrote, waiting) = mpsc::channel(WAITING);
+    /// Creates the cache and its informer. `max_bytes` limits the decoded objects and, separately, the own writes.
+    pub fn new(index: Index, max_bytes: usize) -> (Self, Informer) {
+        let (own_writes, own_write_receiver) = mpsc::channel(OWN_WRITE_QUEUE_CAPACITY);
         let inner = Inner {
             dispatched: watch::Sender::new(index.seq()),
             index,
             collections: RwLock::default(),
             added: Notify::new(),
-            decoded: Decoded::new(bytes),
-            own: Mutex::new(PendingWrites::new(bytes)),
-            wrote,
+            decoded: DecodedObjects::new(max_bytes),
+            pending_writes: Mutex::new(PendingWrites::new(max_bytes)),
+            own_writes,
             undispatched: watch::Sender::new(0),
-            read: AtomicU64::new(0),
+            objects_read: AtomicU64::new(0),
         };
         let cache = Cache { inner: Arc::new(inner) };
-        (cache.clone(), Informer::new(cache, waiting))
+        (cache.clone(), Informer::new(cache, own_write_receiver))
     }
 
     /// Starts collecting a resource of a cluster.
     pub fn collect(&self, cluster: &ClusterName, resource: &Resource) {
         let key = CollectionKey::new(cluster.clone(), resource.gvr.clone());
-        if self.is_wanted(&key) {
+        if self.is_requested(&key) {
             return;
         }
         let mut collections = self.inner.collections.write();
@@ -145,7 +145,7 @@ impl Cache {
             clusters: Clusters::one(cluster.clone()),
             resource: resource.gvr.clone(),
             namespaces: Namespaces::All,
-            why: InterestReason::Controller("propagation"),
+            reason: InterestReason::Controller("propagation"),
         });
         let collection = Collection {
             key: key.clone(),
@@ -153,7 +153,7 @@ impl Cache {
             dispatched: watch::Sender::new(false),
             dispatching: AtomicBool::new(false),
             from: AtomicU64::new(0),
-            wanted_since: Instant::now(),
+            requested_at: Instant::now(),
             _interest: interest,
         };
         collections.insert(key, Arc::new(collection));
@@ -163,73 +163,73 @@ impl Cache {
 
     /// Stops all collections of a cluster.
     pub fn forget(&self, cluster: &ClusterName) {
-        self.forget_those(|key| key.cluster == *cluster);
+        self.remove_collections(|key| key.cluster == *cluster);
     }
 
     /// Stops collecting a resource, because it is not served.
     pub fn forget_resource(&self, cluster: &ClusterName, gvr: &Gvr) {
-        self.forget_those(|key| key.cluster == *cluster && key.resource == *gvr);
+        self.remove_collections(|key| key.cluster == *cluster && key.resource == *gvr);
     }
 
-    fn forget_those(&self, which: impl Fn(&CollectionKey) -> bool) {
+    fn remove_collections(&self, which: impl Fn(&CollectionKey) -> bool) {
         let mut collections = self.inner.collections.write();
         let keys: Vec<CollectionKey> = collections.keys().filter(|key| which(key)).cloned().collect();
         keys.iter().for_each(|key| drop(collections.remove(key)));
         drop(collections);
-        let mut own = self.inner.own.lock();
-        keys.iter().for_each(|key| own.forget(key));
-        drop(own);
-        self.inner.decoded.forget(|key| which(&key.collection));
+        let mut pending_writes = self.inner.pending_writes.lock();
+        keys.iter().for_each(|key| pending_writes.forget(key));
+        drop(pending_writes);
+        self.inner.decoded.remove_matching(|key| which(&key.collection));
     }
 
     fn collection(&self, key: &CollectionKey) -> Option<Arc<Collection>> {
         self.inner.collections.read().get(key).cloned()
     }
 
-    fn is_wanted(&self, key: &CollectionKey) -> bool {
+    fn is_requested(&self, key: &CollectionKey) -> bool {
         self.inner.collections.read().contains_key(key)
     }
 
-    fn wanted(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Collection>> {
+    fn find_collection(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Collection>> {
         self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
     }
 
     /// Number of objects read so far, with or without their bodies.
     pub fn objects_read(&self) -> u64 {
-        self.inner.read.load(Ordering::Relaxed)
+        self.inner.objects_read.load(Ordering::Relaxed)
     }
 
-    fn count(&self, objects: usize) {
-        self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
+    fn count_reads(&self, objects: usize) {
+        self.inner.objects_read.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
     /// True if a resource is collected, synced or not.
     pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
-        self.wanted(cluster, gvr).is_some()
+        self.find_collection(cluster, gvr).is_some()
     }
 
     /// True if a resource has been listed and dispatched.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
-        self.wanted(cluster, gvr).is_some_and(|collection| *collection.dispatched.borrow())
+        self.find_collection(cluster, gvr).is_some_and(|collection| *collection.dispatched.borrow())
     }
 
-    /// Waits until a resource is synced, at most for `longest`. Returns true if it is.
-    pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, longest: Duration) -> bool {
-        let Some(collection) = self.wanted(cluster, gvr) else { return false };
+    /// Waits until a resource is synced, at most for `timeout`. Returns true if it is.
+    pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, timeout: Duration) -> bool {
+        let Some(collection) = self.find_collection(cluster, gvr) else { return false };
         let mut dispatched = collection.dispatched.subscribe();
-        let waited = tokio::time::timeout(longest, dispatched.wait_for(|dispatched| *dispatched)).await;
-        matches!(waited, Ok(Ok(_)))
+        let result = tokio::time::timeout(timeout, dispatched.wait_for(|dispatched| *dispatched)).await;
+        matches!(result, Ok(Ok(_)))
     }
 
     /// A collected resource of a cluster.
     pub fn resource(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Resource>> {
-        self.wanted(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
+        self.find_collection(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
     }
 
     /// Waits for the first list of a resource that was requested recently.
-    pub async fn first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
-        let Some(collection) = self.wanted(cluster, gvr) else { return };
-        let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.wanted_since + FIRST_LIST);
+    pub async fn wait_first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
+        let Some(collection) = self.find_collection(cluster, gvr) else { return };
+        let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.requested_at + FIRST_LIST_TIMEOUT);
         if tokio::time::timeout_at(until, dispatched.wait_for(|dispatched| *dispatched)).await.is_err() {
             tracing::debug!(%cluster, resource = %gvr, "the resource has not been listed yet");
         }
@@ -249,40 +249,41 @@ impl Cache {
 
     /// Persists a note about an object for as long as the cache's files exist. Notes about objects with withheld
     /// values are not persisted.
-    pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+    pub async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         let gvr = key.resource();
-        let secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
-        let withheld = secret || self.inner.index.options().keep.withheld.iter().any(|withheld| withheld.is_of(gvr));
-        if note.is_none() || !withheld {
-            self.inner.index.note(key, note).await?;
+        let is_secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
+        let is_withheld =
+            is_secret || self.inner.index.options().keep.withheld.iter().any(|withheld| withheld.applies_to(gvr));
+        if note.is_none() || !is_withheld {
+            self.inner.index.put_note(key, note).await?;
         }
         Ok(())
     }
 
-    pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
-        Ok(self.inner.index.drop_notes(cluster).await?)
+    pub async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        Ok(self.inner.index.delete_notes(cluster).await?)
     }
 
     /// Adds an API server's response to a write of this process.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
-        if unstructured::name(&object).is_empty() || !self.is_wanted(&collection) {
+        if unstructured::name(&object).is_empty() || !self.is_requested(&collection) {
             return;
         }
         // The cache does not contain managed fields either.
         unstructured::remove(&mut object, &["metadata", "managedFields"]);
-        let version = Version::of(unstructured::resource_version(&object));
-        let (key, bytes) = (unstructured::key(&object), decoded::weigh(&object));
+        let version = Version::parse(unstructured::resource_version(&object));
+        let (key, bytes) = (unstructured::key(&object), decoded::size_of_value(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
         let progress = collection_progress(&self.inner.index, &self.inner.dispatched, &collection);
         // If a reader has cached the new object already, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
-        let written = (Cached::live(object), version, bytes);
-        if !self.inner.own.lock().put(&collection, key.clone(), written, progress, before, Instant::now()) {
+        let written = (CachedObject::from_response(object), version, bytes);
+        if !self.inner.pending_writes.lock().add(&collection, key.clone(), written, progress, before, Instant::now()) {
             return;
         }
         self.inner.undispatched.send_modify(|undispatched| *undispatched += 1);
-        if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
+        if self.inner.own_writes.try_send(OwnWrite { collection, key, version }).is_err() {
             self.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
             tracing::debug!("an own write is dispatched when its collector delivers it");
         }
@@ -310,10 +311,10 @@ impl Cache {
 }
 
 /// Namespace and name of a record.
-fn named(key: &RecordKey) -> NamespacedName {
+fn namespaced_name(key: &RecordKey) -> NamespacedName {
     NamespacedName::new(&*key.namespace, &*key.name)
 }
 
-fn version_of(object: &Cached) -> Version {
-    Version::of(unstructured::resource_version(object.view()))
+fn version_of(object: &CachedObject) -> Version {
+    Version::parse(unstructured::resource_version(object.view()))
 }

@@ -15,32 +15,32 @@ use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_index::{CollectionKey, Seq};
 use tokio::time::Instant;
 
-use crate::cache::cached_object::Cached;
+use crate::cache::cached_object::CachedObject;
 
 /// Maximum age. If a collector has not delivered a write for so long, it is disconnected, or the member's versions
 /// were reset.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Pending writes of one collection, for a reader.
-pub type PendingObjects = BTreeMap<Arc<NamespacedName>, (Version, Cached)>;
+pub type PendingObjects = BTreeMap<Arc<NamespacedName>, (Version, CachedObject)>;
 
 /// A resourceVersion as a number. 0 is older than all others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
 impl Version {
-    pub fn of(resource_version: &str) -> Self {
+    pub fn parse(resource_version: &str) -> Self {
         Version(resource_version.parse().unwrap_or_default())
     }
 }
 
 struct Entry {
-    object: Cached,
+    object: CachedObject,
     version: Version,
     bytes: usize,
     since: Instant,
     /// The previous object, for event handlers.
-    previous: Option<Cached>,
+    previous: Option<CachedObject>,
     dispatched: bool,
     /// Once known: after this change has been dispatched, so has everything up to the version.
     until: Option<Seq>,
@@ -61,7 +61,7 @@ pub struct CollectionProgress {
 #[derive(Debug)]
 pub enum CacheDelivery {
     /// There is no pending write, or it is older. Contains the previous object.
-    News(Option<Cached>),
+    New(Option<CachedObject>),
     /// The change was dispatched already.
     Dispatched,
     /// A newer write is pending.
@@ -70,13 +70,13 @@ pub enum CacheDelivery {
 
 /// A write that was dropped before the cache dispatched the object.
 #[derive(Debug)]
-pub struct Settled {
+pub struct SettledWrite {
     pub collection: CollectionKey,
     pub key: NamespacedName,
     pub version: Version,
-    /// The version known to event handlers.
-    pub shown: Option<Cached>,
-    /// True if that is an own write.
+    /// The version that event handlers received last.
+    pub shown: Option<CachedObject>,
+    /// True if `shown` is an own write.
     pub dispatched: bool,
 }
 
@@ -99,13 +99,13 @@ impl PendingWrites {
 
     /// Adds the response to a write. Returns false if the cache has reached it already. `before` is the object that
     /// readers saw so far.
-    pub fn put(
+    pub fn add(
         &mut self,
         collection: &CollectionKey,
         key: NamespacedName,
-        (object, version, bytes): (Cached, Version, usize),
+        (object, version, bytes): (CachedObject, Version, usize),
         progress: CollectionProgress,
-        before: impl FnOnce() -> Option<Cached>,
+        before: impl FnOnce() -> Option<CachedObject>,
         now: Instant,
     ) -> bool {
         let until = (progress.position >= version).then_some(progress.latest);
@@ -149,13 +149,13 @@ impl PendingWrites {
     }
 
     /// The pending write of an object, if it is newer than the record.
-    pub fn newer(&self, collection: &CollectionKey, key: &NamespacedName, record: Version) -> Option<Cached> {
+    pub fn newer(&self, collection: &CollectionKey, key: &NamespacedName, record: Version) -> Option<CachedObject> {
         let entry = self.collections.get(collection)?.get(key)?;
         (entry.version > record).then(|| entry.object.clone())
     }
 
     /// All pending writes of a collection.
-    pub fn of(&self, collection: &CollectionKey) -> PendingObjects {
+    pub fn in_collection(&self, collection: &CollectionKey) -> PendingObjects {
         let entries = self.collections.get(collection).into_iter().flatten();
         entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
@@ -167,7 +167,7 @@ impl PendingWrites {
         collection: &CollectionKey,
         key: &NamespacedName,
         version: Version,
-    ) -> Option<(Cached, Option<Cached>)> {
+    ) -> Option<(CachedObject, Option<CachedObject>)> {
         let entry = self.collections.get_mut(collection)?.get_mut(key)?;
         if entry.version != version || entry.dispatched {
             return None;
@@ -179,7 +179,7 @@ impl PendingWrites {
     /// Classifies a change from the cache that is about to be dispatched, and drops the pending write that it
     /// reaches. A deletion detected by a list has the object's last version, so it is a new change even if that
     /// version was dispatched.
-    pub fn hear(
+    pub fn deliver(
         &mut self,
         collection: &CollectionKey,
         key: &NamespacedName,
@@ -187,23 +187,27 @@ impl PendingWrites {
         deleted: bool,
     ) -> CacheDelivery {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
-            return CacheDelivery::News(None);
+            return CacheDelivery::New(None);
         };
         if entry.version > version {
             return CacheDelivery::Outdated;
         }
-        let same = entry.version == version && !deleted;
+        let is_same = entry.version == version && !deleted;
         match self.remove(collection, key) {
-            Some(entry) if entry.dispatched && same => CacheDelivery::Dispatched,
-            Some(entry) if entry.dispatched => CacheDelivery::News(Some(entry.object)),
-            _ => CacheDelivery::News(None),
+            Some(entry) if entry.dispatched && is_same => CacheDelivery::Dispatched,
+            Some(entry) if entry.dispatched => CacheDelivery::New(Some(entry.object)),
+            _ => CacheDelivery::New(None),
         }
     }
 
     /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
     /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is called
     /// once for each.
-    pub fn settle(&mut self, progress_of: impl Fn(&CollectionKey) -> CollectionProgress, now: Instant) -> Vec<Settled> {
+    pub fn settle(
+        &mut self,
+        progress_of: impl Fn(&CollectionKey) -> CollectionProgress,
+        now: Instant,
+    ) -> Vec<SettledWrite> {
         let mut reached = Vec::new();
         for (collection, entries) in &mut self.collections {
             let progress = progress_of(collection);
@@ -211,7 +215,7 @@ impl PendingWrites {
                 if entry.until.is_none() && progress.position >= entry.version {
                     entry.until = Some(progress.latest);
                 }
-                if entry.until.is_some_and(|until| until <= progress.dispatched) || now - entry.since > LONGEST {
+                if entry.until.is_some_and(|until| until <= progress.dispatched) || now - entry.since > MAX_AGE {
                     reached.push((collection.clone(), NamespacedName::clone(key)));
                 }
             }
@@ -219,7 +223,7 @@ impl PendingWrites {
         let mut settled = Vec::with_capacity(reached.len());
         for (collection, key) in reached {
             let entry = self.remove(&collection, &key);
-            settled.extend(entry.map(|entry| Settled {
+            settled.extend(entry.map(|entry| SettledWrite {
                 collection,
                 key,
                 version: entry.version,
@@ -228,10 +232,10 @@ impl PendingWrites {
             }));
         }
         let collections = &self.collections;
-        let kept = |(collection, key, version): &(CollectionKey, NamespacedName, Version)| {
+        let is_current = |(collection, key, version): &(CollectionKey, NamespacedName, Version)| {
             collections.get(collection).and_then(|entries| entries.get(key)).is_some_and(|e| e.version == *version)
         };
-        while self.order.front().is_some_and(|first| !kept(first)) {
+        while self.order.front().is_some_and(|first| !is_current(first)) {
             self.order.pop_front();
         }
         settled
@@ -259,8 +263,8 @@ mod tests {
         NamespacedName::cluster_scoped("a")
     }
 
-    fn object(version: u64) -> Cached {
-        Cached::live(json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}}))
+    fn object(version: u64) -> CachedObject {
+        CachedObject::from_response(json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}}))
     }
 
     /// Events that can happen in any order: this process or others write the object at the API server, or delete it;
@@ -271,9 +275,9 @@ mod tests {
         WriteOurs,
         WriteTheirs,
         Delete,
-        Answer,
+        Respond,
         Collect,
-        Tell,
+        Dispatch,
         Settle,
         Relist,
     }
@@ -288,7 +292,7 @@ mod tests {
     struct Model {
         version: u64,
         server: Option<u64>,
-        answers: VecDeque<u64>,
+        responses: VecDeque<u64>,
         watched: VecDeque<Event>,
         stored: Option<u64>,
         position: u64,
@@ -297,7 +301,7 @@ mod tests {
         dispatched: usize,
         shown: Option<u64>,
         /// The newest version with a known response, and the version of the last deletion.
-        answered: u64,
+        newest_response: u64,
         deleted_at: u64,
         own: PendingWrites,
         now: Instant,
@@ -328,7 +332,7 @@ mod tests {
             match step {
                 Step::WriteOurs => {
                     let version = self.write();
-                    self.answers.push_back(version);
+                    self.responses.push_back(version);
                 }
                 Step::WriteTheirs => drop(self.write()),
                 Step::Delete if self.server.is_some() => {
@@ -337,13 +341,13 @@ mod tests {
                     self.deleted_at = self.version;
                     self.watched.push_back(Event { version: self.version, exists: false });
                 }
-                Step::Answer => {
-                    let Some(version) = self.answers.pop_front() else { return };
-                    self.answered = self.answered.max(version);
+                Step::Respond => {
+                    let Some(version) = self.responses.pop_front() else { return };
+                    self.newest_response = self.newest_response.max(version);
                     let progress = self.progress();
                     let before = self.shown.map(object);
                     let written = (object(version), Version(version), 1);
-                    if self.own.put(&things(), key(), written, progress, || before, self.now)
+                    if self.own.add(&things(), key(), written, progress, || before, self.now)
                         && let Some((now, _)) = self.own.dispatch(&things(), &key(), Version(version))
                     {
                         self.shown = Some(crate::cache::version_of(&now).0);
@@ -363,10 +367,10 @@ mod tests {
                     }
                     self.position = self.version;
                 }
-                Step::Tell => {
+                Step::Dispatch => {
                     let Some(event) = self.tail.get(self.dispatched).copied() else { return };
-                    match self.own.hear(&things(), &key(), Version(event.version), !event.exists) {
-                        CacheDelivery::News(_) => self.shown = event.exists.then_some(event.version),
+                    match self.own.deliver(&things(), &key(), Version(event.version), !event.exists) {
+                        CacheDelivery::New(_) => self.shown = event.exists.then_some(event.version),
                         CacheDelivery::Dispatched => assert_eq!(self.shown, Some(event.version)),
                         CacheDelivery::Outdated => {}
                     }
@@ -392,8 +396,8 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let one = prop_oneof![
-            3 => Just(Step::WriteOurs), 1 => Just(Step::WriteTheirs), 1 => Just(Step::Delete), 3 => Just(Step::Answer),
-            4 => Just(Step::Collect), 4 => Just(Step::Tell), 1 => Just(Step::Settle), 1 => Just(Step::Relist),
+            3 => Just(Step::WriteOurs), 1 => Just(Step::WriteTheirs), 1 => Just(Step::Delete), 3 => Just(Step::Respond),
+            4 => Just(Step::Collect), 4 => Just(Step::Dispatch), 1 => Just(Step::Settle), 1 => Just(Step::Relist),
         ];
         proptest::collection::vec(one, 1..60)
     }
@@ -404,14 +408,14 @@ mod tests {
         let mut model = Model {
             version: 0,
             server: None,
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
             watched: VecDeque::new(),
             stored: None,
             position: 0,
             tail: Vec::new(),
             dispatched: 0,
             shown: None,
-            answered: 0,
+            newest_response: 0,
             deleted_at: 0,
             own: PendingWrites::new(1 << 20),
             now: Instant::now(),
@@ -419,9 +423,9 @@ mod tests {
         for step in steps {
             model.step(*step);
             let seen = model.read().unwrap_or_default();
-            prop_assert!(seen >= model.answered || model.deleted_at > model.answered, "{step:?}: {seen}");
+            prop_assert!(seen >= model.newest_response || model.deleted_at > model.newest_response, "{step:?}: {seen}");
         }
-        for step in [Step::Answer, Step::Collect, Step::Tell, Step::Settle] {
+        for step in [Step::Respond, Step::Collect, Step::Dispatch, Step::Settle] {
             (0..100).for_each(|_| model.step(step));
         }
         prop_assert_eq!((model.read(), model.shown), (model.server, model.server));
@@ -432,9 +436,9 @@ mod tests {
     /// The own write is dispatched, and then the deletion that was detected by a list.
     #[test]
     fn deletion_detected_by_a_list_is_dispatched() {
-        use Step::{Answer, Collect, Delete, Relist, Tell, WriteOurs};
-        check(&[WriteOurs, Collect, Delete, Relist, Tell, Answer]).unwrap();
-        check(&[WriteOurs, WriteOurs, Collect, Collect, Delete, Relist, Tell, Tell]).unwrap();
+        use Step::{Collect, Delete, Dispatch, Relist, Respond, WriteOurs};
+        check(&[WriteOurs, Collect, Delete, Relist, Dispatch, Respond]).unwrap();
+        check(&[WriteOurs, WriteOurs, Collect, Collect, Delete, Relist, Dispatch, Dispatch]).unwrap();
     }
 
     proptest! {
@@ -449,7 +453,7 @@ mod tests {
         let (mut own, now) = (PendingWrites::new(10), Instant::now());
         let progress = CollectionProgress { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
-            own.put(
+            own.add(
                 &things(),
                 NamespacedName::cluster_scoped(n.to_string()),
                 (object(n), Version(n), 1),
@@ -458,13 +462,13 @@ mod tests {
                 now,
             );
         }
-        assert_eq!((own.bytes, own.of(&things()).len()), (10, 10));
+        assert_eq!((own.bytes, own.in_collection(&things()).len()), (10, 10));
         assert!(own.newer(&things(), &NamespacedName::cluster_scoped("20"), Version(0)).is_some());
-        assert_eq!(own.settle(|_| progress, now + LONGEST + Duration::from_secs(1)).len(), 10);
+        assert_eq!(own.settle(|_| progress, now + MAX_AGE + Duration::from_secs(1)).len(), 10);
         assert!(own.is_empty() && own.bytes == 0 && own.order.is_empty());
-        let opaque = (object(1), Version::of("not a number"), 1);
+        let opaque = (object(1), Version::parse("not a number"), 1);
         assert!(
-            !own.put(&things(), key(), opaque, progress, || None, now),
+            !own.add(&things(), key(), opaque, progress, || None, now),
             "versions that are not numbers are not kept"
         );
     }

@@ -17,17 +17,18 @@ use super::Change;
 use crowsnest_plan::selector::cluster_matches;
 
 #[derive(Default)]
+/// Index of the placements of all bindings.
 pub struct Placements {
-    known: RwLock<Known>,
+    index: RwLock<PlacementIndex>,
 }
 
 #[derive(Default)]
-struct Known {
-    of: HashMap<BindingKey, BindingPlacement>,
-    within: HashMap<Arc<str>, HashSet<BindingKey>>,
+struct PlacementIndex {
+    by_binding: HashMap<BindingKey, BindingPlacement>,
+    by_cluster: HashMap<Arc<str>, HashSet<BindingKey>>,
     /// By affinity, in serialized form: many bindings share that of one policy.
-    seeking: HashMap<Arc<str>, (ClusterAffinity, HashSet<BindingKey>)>,
-    seeking_any: HashSet<BindingKey>,
+    by_affinity: HashMap<Arc<str>, (ClusterAffinity, HashSet<BindingKey>)>,
+    any_cluster: HashSet<BindingKey>,
 }
 
 /// Target clusters, clusters with an eviction in progress, and clusters that could be used.
@@ -35,16 +36,16 @@ struct Known {
 struct BindingPlacement {
     targets: Vec<Arc<str>>,
     leaving: Vec<Arc<str>>,
-    seeks: Seeks,
+    candidates: Candidates,
     /// Priority in the scheduling queue.
     priority: Option<i64>,
 }
 
 /// Clusters whose changes can affect a binding, as decided by [`crowsnest_plan::scheduling::affected_by_cluster`].
 #[derive(Debug, Default, PartialEq)]
-enum Seeks {
+enum Candidates {
     #[default]
-    Nothing,
+    None,
     Any,
     /// An affinity in serialized form.
     Some(Arc<str>),
@@ -56,10 +57,10 @@ impl BindingPlacement {
     }
 }
 
-impl Known {
+impl PlacementIndex {
     /// Interns the name of a cluster.
     fn name(&self, cluster: &str) -> Arc<str> {
-        self.within.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(known, _)| Arc::clone(known))
+        self.by_cluster.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(known, _)| Arc::clone(known))
     }
 
     fn binding_placement(&self, binding: &Value) -> BindingPlacement {
@@ -70,15 +71,15 @@ impl Known {
         BindingPlacement {
             targets: names("clusters", "name"),
             leaving: names("gracefulEvictionTasks", "fromCluster"),
-            seeks: self.seeks(binding),
+            candidates: self.candidates(binding),
             priority: unstructured::integer(binding, &["spec", "schedulePriority", "priority"]),
         }
     }
 
-    fn seeks(&self, binding: &Value) -> Seeks {
+    fn candidates(&self, binding: &Value) -> Candidates {
         let is_there = |value: &&Value| !value.is_null();
         let Some(placement) = unstructured::at(binding, &["spec", "placement"]).filter(is_there) else {
-            return Seeks::Nothing;
+            return Candidates::None;
         };
         let terms = placement.get("clusterAffinities").and_then(Value::as_array).filter(|terms| !terms.is_empty());
         let affinity = match terms {
@@ -87,63 +88,63 @@ impl Known {
                 let observed =
                     unstructured::integer(binding, &["status", "schedulerObservedGeneration"]).unwrap_or_default();
                 if observed != unstructured::generation(binding) {
-                    return Seeks::Any;
+                    return Candidates::Any;
                 }
                 let name = unstructured::text(binding, &["status", "schedulerObservingAffinityName"]);
                 terms.iter().find(|term| unstructured::text(term, &["affinityName"]) == name).or(terms.first())
             }
         };
-        let Some(affinity) = affinity else { return Seeks::Any };
-        let written = affinity.to_string();
-        Seeks::Some(match self.seeking.get_key_value(written.as_str()) {
+        let Some(affinity) = affinity else { return Candidates::Any };
+        let serialized = affinity.to_string();
+        Candidates::Some(match self.by_affinity.get_key_value(serialized.as_str()) {
             Some((known, _)) => Arc::clone(known),
-            None => written.into(),
+            None => serialized.into(),
         })
     }
 
     fn put(&mut self, key: &BindingKey, binding_placement: BindingPlacement) {
-        if self.of.get(key) == Some(&binding_placement) {
+        if self.by_binding.get(key) == Some(&binding_placement) {
             return;
         }
         self.remove(key);
         for cluster in binding_placement.clusters() {
-            self.within.entry(Arc::clone(cluster)).or_default().insert(key.clone());
+            self.by_cluster.entry(Arc::clone(cluster)).or_default().insert(key.clone());
         }
-        match &binding_placement.seeks {
-            Seeks::Nothing => {}
-            Seeks::Any => drop(self.seeking_any.insert(key.clone())),
-            Seeks::Some(written) => match self.seeking.get_mut(written) {
-                Some((_, seeking)) => drop(seeking.insert(key.clone())),
+        match &binding_placement.candidates {
+            Candidates::None => {}
+            Candidates::Any => drop(self.any_cluster.insert(key.clone())),
+            Candidates::Some(serialized) => match self.by_affinity.get_mut(serialized) {
+                Some((_, keys)) => drop(keys.insert(key.clone())),
                 // An unreadable affinity matches no cluster.
                 None => {
-                    if let Ok(affinity) = serde_json::from_str(written) {
-                        self.seeking.insert(Arc::clone(written), (affinity, HashSet::from([key.clone()])));
+                    if let Ok(affinity) = serde_json::from_str(serialized) {
+                        self.by_affinity.insert(Arc::clone(serialized), (affinity, HashSet::from([key.clone()])));
                     }
                 }
             },
         }
         if binding_placement != BindingPlacement::default() {
-            self.of.insert(key.clone(), binding_placement);
+            self.by_binding.insert(key.clone(), binding_placement);
         }
     }
 
     fn remove(&mut self, key: &BindingKey) {
-        let Some(binding_placement) = self.of.remove(key) else { return };
+        let Some(binding_placement) = self.by_binding.remove(key) else { return };
         for cluster in binding_placement.clusters() {
-            if let Some(within) = self.within.get_mut(cluster) {
-                within.remove(key);
-                if within.is_empty() {
-                    self.within.remove(cluster);
+            if let Some(keys) = self.by_cluster.get_mut(cluster) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_cluster.remove(cluster);
                 }
             }
         }
-        self.seeking_any.remove(key);
-        if let Seeks::Some(written) = &binding_placement.seeks
-            && let Some((_, seeking)) = self.seeking.get_mut(written)
+        self.any_cluster.remove(key);
+        if let Candidates::Some(serialized) = &binding_placement.candidates
+            && let Some((_, keys)) = self.by_affinity.get_mut(serialized)
         {
-            seeking.remove(key);
-            if seeking.is_empty() {
-                self.seeking.remove(written);
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_affinity.remove(serialized);
             }
         }
     }
@@ -151,61 +152,61 @@ impl Known {
 
 impl Placements {
     /// Updates the index with a change of a binding.
-    pub fn learn(&self, change: &Change) {
+    pub fn update(&self, change: &Change) {
         let key = BindingKey::of(change.object());
-        let mut known = self.known.write();
+        let mut index = self.index.write();
         match change.current() {
             Some(binding) => {
-                let binding_placement = known.binding_placement(binding);
-                known.put(&key, binding_placement);
+                let binding_placement = index.binding_placement(binding);
+                index.put(&key, binding_placement);
             }
-            None => known.remove(&key),
+            None => index.remove(&key),
         }
     }
 
     /// Removes bindings of a scope that are not in `keys`.
-    pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
-        let mut known = self.known.write();
-        let is_gone =
+    pub fn retain(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
+        let mut index = self.index.write();
+        let is_deleted =
             |key: &&BindingKey| key.is_cluster_scoped() != namespaced && !keys.contains(key.as_namespaced_name());
-        let gone: Vec<BindingKey> = known.of.keys().filter(is_gone).cloned().collect();
-        gone.iter().for_each(|key| known.remove(key));
+        let deleted: Vec<BindingKey> = index.by_binding.keys().filter(is_deleted).cloned().collect();
+        deleted.iter().for_each(|key| index.remove(key));
     }
 
     /// Bindings that target a cluster or are being evicted from it.
-    pub fn within(&self, cluster: &str) -> Vec<BindingKey> {
-        self.known.read().within.get(cluster).into_iter().flatten().cloned().collect()
+    pub fn bindings_in(&self, cluster: &str) -> Vec<BindingKey> {
+        self.index.read().by_cluster.get(cluster).into_iter().flatten().cloned().collect()
     }
 
     /// Bindings that a change of a cluster can affect, with their priorities. `versions` are its old and new version.
-    pub fn affected(&self, versions: &[&Cluster]) -> Vec<(BindingKey, Option<i64>)> {
-        let known = self.known.read();
+    pub fn bindings_affected_by(&self, versions: &[&Cluster]) -> Vec<(BindingKey, Option<i64>)> {
+        let index = self.index.read();
         let matching = |(affinity, _): &&(ClusterAffinity, HashSet<BindingKey>)| {
             versions.iter().any(|cluster| cluster_matches(cluster, affinity))
         };
-        let matching = known.seeking.values().filter(matching).flat_map(|(_, seeking)| seeking);
+        let matching = index.by_affinity.values().filter(matching).flat_map(|(_, keys)| keys);
         let with_priority = |key: &BindingKey| {
-            (key.clone(), known.of.get(key).and_then(|binding_placement| binding_placement.priority))
+            (key.clone(), index.by_binding.get(key).and_then(|binding_placement| binding_placement.priority))
         };
-        known.seeking_any.iter().chain(matching).map(with_priority).collect()
+        index.any_cluster.iter().chain(matching).map(with_priority).collect()
     }
 
     /// Bindings that are being evicted from a cluster.
-    pub fn leaving(&self, cluster: &str) -> Vec<BindingKey> {
-        let known = self.known.read();
+    pub fn bindings_evicted_from(&self, cluster: &str) -> Vec<BindingKey> {
+        let index = self.index.read();
         let leaves = |key: &&BindingKey| {
-            let binding_placement = known.of.get(*key);
+            let binding_placement = index.by_binding.get(*key);
             binding_placement
                 .is_some_and(|binding_placement| binding_placement.leaving.iter().any(|left| left.as_ref() == cluster))
         };
-        known.within.get(cluster).into_iter().flatten().filter(leaves).cloned().collect()
+        index.by_cluster.get(cluster).into_iter().flatten().filter(leaves).cloned().collect()
     }
 
     /// Bindings that are being evicted from any cluster.
-    pub fn all_leaving(&self) -> Vec<BindingKey> {
-        let known = self.known.read();
-        known
-            .of
+    pub fn all_evicted_bindings(&self) -> Vec<BindingKey> {
+        let index = self.index.read();
+        index
+            .by_binding
             .iter()
             .filter(|(_, binding_placement)| !binding_placement.leaving.is_empty())
             .map(|(key, _)| key.clone())
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::runtime::context::decode;
-    use crate::scheduling::scheduler::view;
+    use crate::scheduling::scheduler::planner_binding;
     use crowsnest_api::work::ResourceBinding;
     use crowsnest_plan::scheduling::affected_by_cluster;
     use serde_json::json;
@@ -236,13 +237,13 @@ mod tests {
     }
 
     fn put(placements: &Placements, key: &BindingKey, binding: &Value) {
-        let mut known = placements.known.write();
-        let binding_placement = known.binding_placement(binding);
-        known.put(key, binding_placement);
+        let mut index = placements.index.write();
+        let binding_placement = index.binding_placement(binding);
+        index.put(key, binding_placement);
     }
 
     fn within(placements: &Placements, cluster: &str) -> Vec<String> {
-        let mut names: Vec<String> = placements.within(cluster).into_iter().map(|key| key.name.clone()).collect();
+        let mut names: Vec<String> = placements.bindings_in(cluster).into_iter().map(|key| key.name.clone()).collect();
         names.sort();
         names
     }
@@ -256,19 +257,22 @@ mod tests {
         put(&placements, &wide, &binding(&["m1"], &[]));
         assert_eq!(within(&placements, "m1"), ["a", "b", "wide"]);
         assert_eq!(within(&placements, "m2"), ["a", "b"]);
-        assert_eq!((placements.leaving("m1"), placements.leaving("m2")), (vec![b.clone()], Vec::new()));
-        assert_eq!(placements.all_leaving(), slice::from_ref(&b));
+        assert_eq!(
+            (placements.bindings_evicted_from("m1"), placements.bindings_evicted_from("m2")),
+            (vec![b.clone()], Vec::new())
+        );
+        assert_eq!(placements.all_evicted_bindings(), slice::from_ref(&b));
 
         put(&placements, &a, &binding(&["m2"], &[]));
         put(&placements, &b, &binding(&["m2"], &[]));
-        assert_eq!((within(&placements, "m1"), placements.all_leaving()), (vec!["wide".into()], Vec::new()));
+        assert_eq!((within(&placements, "m1"), placements.all_evicted_bindings()), (vec!["wide".into()], Vec::new()));
 
         // A list of one scope does not affect the other.
-        placements.keep(true, &HashSet::from([(*b).clone()]));
+        placements.retain(true, &HashSet::from([(*b).clone()]));
         assert_eq!((within(&placements, "m1"), within(&placements, "m2")), (vec!["wide".into()], vec!["b".into()]));
-        placements.keep(false, &HashSet::new());
+        placements.retain(false, &HashSet::new());
         put(&placements, &b, &binding(&[], &[]));
-        assert!(placements.known.read().within.is_empty() && placements.known.read().of.is_empty());
+        assert!(placements.index.read().by_cluster.is_empty() && placements.index.read().by_binding.is_empty());
     }
 
     /// Equals the planner's decision for each binding.
@@ -309,17 +313,17 @@ mod tests {
         for versions in [vec![&clusters[0]], vec![&clusters[1]], clusters.iter().collect()] {
             let planned = |binding: &&Value| {
                 let typed = decode::<ResourceBinding>(binding).expect("a binding");
-                versions.iter().any(|cluster| affected_by_cluster(&view(binding, &typed), cluster))
+                versions.iter().any(|cluster| affected_by_cluster(&planner_binding(binding, &typed), cluster))
             };
             let expected: BTreeSet<&str> = bindings.iter().filter(planned).map(unstructured::name).collect();
-            let found = placements.affected(&versions);
+            let found = placements.bindings_affected_by(&versions);
             let names: BTreeSet<&str> = found.iter().map(|(key, _)| key.name.as_str()).collect();
             assert_eq!((names, found.len()), (expected.clone(), expected.len()));
             assert!(found.iter().all(|(_, priority)| *priority == Some(7)));
         }
-        assert_eq!(placements.known.read().seeking.len(), 5, "an affinity is stored once");
-        placements.keep(true, &HashSet::new());
-        let known = placements.known.read();
-        assert!(known.of.is_empty() && known.seeking.is_empty() && known.seeking_any.is_empty());
+        assert_eq!(placements.index.read().by_affinity.len(), 5, "an affinity is stored once");
+        placements.retain(true, &HashSet::new());
+        let index = placements.index.read();
+        assert!(index.by_binding.is_empty() && index.by_affinity.is_empty() && index.any_cluster.is_empty());
     }
 }

@@ -7,10 +7,10 @@ use futures::Stream;
 use futures::stream::{TryStreamExt, try_unfold};
 use serde_json::Value;
 
-use super::cached_object::{Cached, Header};
+use super::cached_object::{CachedObject, Header};
 use super::decoded::Lookup;
 use super::pending_writes::{PendingObjects, Version};
-use super::{CHUNK, Cache, named, version_of};
+use super::{Cache, PAGE_SIZE, namespaced_name, version_of};
 use crate::Error;
 
 impl Cache {
@@ -20,22 +20,22 @@ impl Cache {
         gvr: &Gvr,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Cached>, Error> {
+    ) -> Result<Option<CachedObject>, Error> {
         let key = RecordKey::new(cluster.clone(), gvr.clone(), namespace, name);
-        if !self.is_wanted(&key.collection) {
+        if !self.is_requested(&key.collection) {
             return Ok(None);
         }
-        self.count(1);
+        self.count_reads(1);
         // Own writes first: they are dropped only after the cache has the same or a newer version.
         let named = NamespacedName::new(namespace, name);
-        let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
-        let stored = match self.inner.decoded.look(&key) {
-            Lookup::Known(object) => object,
+        let ours = self.inner.pending_writes.lock().newer(&key.collection, &named, Version::default());
+        let stored = match self.inner.decoded.lookup(&key) {
+            Lookup::Cached(object) => object,
             Lookup::Miss(store_read) => {
                 let stored = self.inner.index.get(&key).await?;
                 let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
-                let object = stored.as_ref().map(Cached::read).transpose()?;
-                store_read.found(seq, object.as_ref());
+                let object = stored.as_ref().map(CachedObject::from_stored).transpose()?;
+                store_read.complete(seq, object.as_ref());
                 object
             }
         };
@@ -43,8 +43,8 @@ impl Cache {
     }
 
     /// Own writes that the collector may not have delivered yet.
-    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> PendingObjects {
-        let mut ours = self.inner.own.lock().of(key);
+    fn pending_objects(&self, key: &CollectionKey, namespace: Option<&str>) -> PendingObjects {
+        let mut ours = self.inner.pending_writes.lock().in_collection(key);
         ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
         ours
     }
@@ -55,15 +55,15 @@ impl Cache {
         cluster: &ClusterName,
         gvr: &Gvr,
         namespace: Option<&str>,
-    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+    ) -> impl Stream<Item = Result<CachedObject, Error>> + Send + 'static {
         let mut query = ListQuery::new(cluster.clone(), gvr.clone());
         if let Some(namespace) = namespace {
             query = query.in_namespace(namespace);
         }
-        let wanted = self.is_wanted(&query.collection);
-        let ours = self.ours(&query.collection, namespace);
+        let is_requested = self.is_requested(&query.collection);
+        let ours = self.pending_objects(&query.collection, namespace);
         let cache = self.clone();
-        let start = (wanted.then_some(query), ours, Vec::new().into_iter());
+        let start = (is_requested.then_some(query), ours, Vec::new().into_iter());
         try_unfold(start, move |(mut query, mut ours, mut ready)| {
             let cache = cache.clone();
             async move {
@@ -74,11 +74,11 @@ impl Cache {
                     let Some(mut current) = query.take() else {
                         // Own writes that the collector has not delivered yet.
                         let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
-                        cache.count(1);
+                        cache.count_reads(1);
                         return Ok(Some((object, (None, ours, ready))));
                     };
-                    let (records, next) = cache.inner.index.records_page(&current, CHUNK).await?;
-                    cache.count(records.len());
+                    let (records, next) = cache.inner.index.records_page(&current, PAGE_SIZE).await?;
+                    cache.count_reads(records.len());
                     ready = cache.with_bodies(records, &mut ours).await?.into_iter();
                     query = next.map(|next| {
                         current.after = Some(next);
@@ -90,8 +90,13 @@ impl Cache {
     }
 
     /// All objects of a resource, or of one namespace, by namespace and name. Only for small collections.
-    pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
-        let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
+    pub async fn list(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> Result<Vec<CachedObject>, Error> {
+        let mut found: Vec<CachedObject> = self.stream(cluster, gvr, namespace).try_collect().await?;
         found.sort_by_key(|object| unstructured::key(object.view()));
         Ok(found)
     }
@@ -99,13 +104,13 @@ impl Cache {
     /// Keys of all objects in a collection.
     pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
+        if !self.is_requested(&key) {
             return Ok(Vec::new());
         }
-        let ours = self.inner.own.lock().of(&key);
+        let ours = self.inner.pending_writes.lock().in_collection(&key);
         let mut keys = self.inner.index.keys(&key).await?;
         keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
-        self.count(keys.len());
+        self.count_reads(keys.len());
         Ok(keys)
     }
 
@@ -120,23 +125,23 @@ impl Cache {
         if let Some(namespace) = namespace {
             query = query.in_namespace(namespace);
         }
-        if !self.is_wanted(&query.collection) {
+        if !self.is_requested(&query.collection) {
             return Ok(Vec::new());
         }
-        let ours = self.ours(&query.collection, namespace);
+        let ours = self.pending_objects(&query.collection, namespace);
         let records = self.inner.index.records(&query).await?;
-        self.count(records.len());
+        self.count_reads(records.len());
         Ok(headers(&records, ours, |_| true))
     }
 
-    /// Objects with a label, which must be one of [`chosen_labels`].
-    pub async fn labelled(
+    /// Objects with a label, which must be one of [`super::indexed_labels`].
+    pub async fn list_labelled(
         &self,
         cluster: &ClusterName,
         gvr: &Gvr,
         label: &str,
         value: Option<&str>,
-    ) -> Result<Vec<Cached>, Error> {
+    ) -> Result<Vec<CachedObject>, Error> {
         let (records, mut ours) = self.records_labelled(cluster, gvr, label, value).await?;
         let mut found = self.with_bodies(records, &mut ours).await?;
         found.extend(ours.into_values().map(|(_, object)| object));
@@ -144,7 +149,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Headers of the objects with a label, which must be one of [`super::chosen_labels`].
+    /// Headers of the objects with a label, which must be one of [`super::indexed_labels`].
     pub async fn headers_labelled(
         &self,
         cluster: &ClusterName,
@@ -165,25 +170,25 @@ impl Cache {
         value: Option<&str>,
     ) -> Result<(Vec<Record>, PendingObjects), Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.is_wanted(&key) {
+        if !self.is_requested(&key) {
             return Ok((Vec::new(), PendingObjects::default()));
         }
         // Read before the index; a write that arrives in between is in both.
-        let ours = self.inner.own.lock().of(&key);
-        let records = self.inner.index.labelled(&key, label, value).await?;
-        self.count(records.len());
+        let ours = self.inner.pending_writes.lock().in_collection(&key);
+        let records = self.inner.index.records_with_label(&key, label, value).await?;
+        self.count_reads(records.len());
         Ok((records, ours))
     }
 
     /// The records' objects or the newer own writes, which are removed from `ours`.
-    async fn with_bodies(&self, records: Vec<Record>, ours: &mut PendingObjects) -> Result<Vec<Cached>, Error> {
+    async fn with_bodies(&self, records: Vec<Record>, ours: &mut PendingObjects) -> Result<Vec<CachedObject>, Error> {
         let mut found = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
         for record in records {
-            let mine = ours.remove(&named(&record.key));
-            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
+            let mine = ours.remove(&namespaced_name(&record.key));
+            match mine.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
                 Some((_, object)) => found.push(object),
-                None => match self.inner.decoded.at(&record.key, record.seq) {
+                None => match self.inner.decoded.get_at(&record.key, record.seq) {
                     Some(object) => found.push(object),
                     None => unread.push(record),
                 },
@@ -191,14 +196,14 @@ impl Cache {
         }
         if !unread.is_empty() {
             for object in self.inner.index.bodies(unread).await? {
-                found.push(Cached::read(&object)?);
+                found.push(CachedObject::from_stored(&object)?);
             }
         }
         Ok(found)
     }
 }
 
-fn newest(ours: Option<Cached>, stored: Option<Cached>) -> Option<Cached> {
+fn newest(ours: Option<CachedObject>, stored: Option<CachedObject>) -> Option<CachedObject> {
     match (ours, stored) {
         (Some(ours), Some(stored)) if version_of(&stored) >= version_of(&ours) => Some(stored),
         (Some(ours), _) => Some(ours),
@@ -212,17 +217,17 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
 
 /// Headers of the records, or of newer own writes that satisfy `keep`.
 fn headers(records: &[Record], mut ours: PendingObjects, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
-    let kept = |object: &Cached| keep(object.view()).then(|| object.header());
+    let matching_header = |object: &CachedObject| keep(object.view()).then(|| object.header());
     let mut found: Vec<Header> = records
         .iter()
         .filter_map(|record| {
-            let mine = ours.remove(&named(&record.key));
-            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
-                Some((_, object)) => kept(&object),
+            let mine = ours.remove(&namespaced_name(&record.key));
+            match mine.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
+                Some((_, object)) => matching_header(&object),
                 None => Some(Header::from(record)),
             }
         })
         .collect();
-    found.extend(ours.values().filter_map(|(_, object)| kept(object)));
+    found.extend(ours.values().filter_map(|(_, object)| matching_header(object)));
     found
 }

@@ -13,27 +13,27 @@ use serde_json::Value;
 use crate::Error;
 use crate::runtime::context::decode;
 
-struct Decoded<T> {
+struct TypedObject<T> {
     uid: String,
     version: String,
     typed: Arc<T>,
 }
 
-pub struct Decodings<T> {
-    known: Mutex<LruCache<NamespacedName, Decoded<T>>>,
+pub struct TypedCache<T> {
+    objects: Mutex<LruCache<NamespacedName, TypedObject<T>>>,
 }
 
-impl<T: DeserializeOwned> Decodings<T> {
-    /// Creates a cache of `most` objects, at least one.
-    pub fn new(most: usize) -> Self {
-        Decodings { known: Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))) }
+impl<T: DeserializeOwned> TypedCache<T> {
+    /// Creates a cache of at most `capacity` objects, at least one.
+    pub fn new(capacity: usize) -> Self {
+        TypedCache { objects: Mutex::new(LruCache::new(NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN))) }
     }
 
-    /// The object's typed form.
-    pub fn of(&self, object: &Value) -> Result<Arc<T>, Error> {
+    /// The typed form of an object, decoded unless its version is cached.
+    pub fn get_or_decode(&self, object: &Value) -> Result<Arc<T>, Error> {
         let key = unstructured::key(object);
         let (uid, version) = (unstructured::uid(object), unstructured::resource_version(object));
-        if let Some(known) = self.known.lock().get(&key)
+        if let Some(known) = self.objects.lock().get(&key)
             && !version.is_empty()
             && known.version == version
             && known.uid == uid
@@ -41,8 +41,8 @@ impl<T: DeserializeOwned> Decodings<T> {
             return Ok(Arc::clone(&known.typed));
         }
         let typed: Arc<T> = Arc::new(decode(object)?);
-        let decoded = Decoded { uid: uid.to_owned(), version: version.to_owned(), typed: Arc::clone(&typed) };
-        self.known.lock().put(key, decoded);
+        let decoded = TypedObject { uid: uid.to_owned(), version: version.to_owned(), typed: Arc::clone(&typed) };
+        self.objects.lock().put(key, decoded);
         Ok(typed)
     }
 }
@@ -54,13 +54,13 @@ mod tests {
 
     #[test]
     fn version_is_decoded_once() {
-        let decodings: Decodings<Value> = Decodings::new(1);
+        let cache: TypedCache<Value> = TypedCache::new(1);
         let object =
             |uid: &str, version: &str| json!({"metadata": {"name": "a", "uid": uid, "resourceVersion": version}});
-        let first = decodings.of(&object("1", "7")).expect("JSON");
-        assert!(Arc::ptr_eq(&first, &decodings.of(&object("1", "7")).expect("JSON")));
+        let first = cache.get_or_decode(&object("1", "7")).expect("JSON");
+        assert!(Arc::ptr_eq(&first, &cache.get_or_decode(&object("1", "7")).expect("JSON")));
         for (uid, version) in [("1", "8"), ("2", "8"), ("2", ""), ("2", "")] {
-            let other = decodings.of(&object(uid, version)).expect("JSON");
+            let other = cache.get_or_decode(&object(uid, version)).expect("JSON");
             assert_eq!(*other, object(uid, version));
             assert!(!Arc::ptr_eq(&first, &other));
         }

@@ -35,9 +35,9 @@ impl Caches {
             if self.capacity.on_change(change) {
                 self.scheduler.unpark();
             }
-        } else if self.context.kinds.is_of_bindings(&change.resource) {
-            self.context.placements.learn(change);
-            self.context.distinct_bindings.learn(change);
+        } else if self.context.kinds.is_binding(&change.resource) {
+            self.context.placements.update(change);
+            self.context.distinct_bindings.update(change);
         }
     }
 
@@ -48,7 +48,7 @@ impl Caches {
         }
         let Ok(name) = ClusterName::parse(unstructured::name(change.object())) else { return };
         self.context.cache.forget(&name);
-        self.context.catalog.forget(&name);
+        self.context.rest_mapper.forget(&name);
         self.capacity.forget(&name);
         if let Some(estimators) = &self.context.config.estimators {
             estimators.forget(name.as_str());
@@ -59,9 +59,9 @@ impl Caches {
     pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if !cluster.is_control_plane() {
             self.capacity.retain(cluster, resource, keys);
-        } else if self.context.kinds.is_of_bindings(resource) {
-            self.context.placements.keep(resource.namespaced, keys);
-            self.context.distinct_bindings.keep(resource.namespaced, keys);
+        } else if self.context.kinds.is_binding(resource) {
+            self.context.placements.retain(resource.namespaced, keys);
+            self.context.distinct_bindings.retain(resource.namespaced, keys);
         }
     }
 }

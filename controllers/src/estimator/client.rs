@@ -35,11 +35,11 @@ use tonic_prost::ProstCodec;
 use super::EstimatorError;
 
 /// Connect timeout.
-const DIAL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which an unreachable estimator is skipped.
-const SKIP_FOR: Duration = Duration::from_secs(10);
+const SKIP_DURATION: Duration = Duration::from_secs(10);
 /// Interval of HTTP/2 keep-alive pings.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Addresses and credentials of estimators. `Default` has Karmada's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct EstimatorOptions {
     /// Accepts any server certificate.
     pub insecure_skip_verify: bool,
     /// Skips members in pull mode.
-    pub not_in_pull_mode: bool,
+    pub skip_pull_mode: bool,
 }
 
 impl Default for EstimatorOptions {
@@ -71,7 +71,7 @@ impl Default for EstimatorOptions {
             ca_file: None,
             identity: None,
             insecure_skip_verify: false,
-            not_in_pull_mode: false,
+            skip_pull_mode: false,
         }
     }
 }
@@ -84,7 +84,7 @@ impl EstimatorOptions {
 
     /// Addresses of a cluster's estimator, to be tried in order. `service` is the Service of that name, if it exists.
     pub fn addresses(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, EstimatorError> {
-        let wrong = |reason: String| EstimatorError::Address { cluster: cluster.to_owned(), reason };
+        let address_error = |reason: String| EstimatorError::Address { cluster: cluster.to_owned(), reason };
         let (name, namespace, port) = (self.service_name(cluster), &self.service_namespace, self.port);
         let Some(spec) = service.map(|service| service.spec.clone().unwrap_or_default()) else {
             // The second one works in clusters with another cluster domain.
@@ -93,11 +93,11 @@ impl EstimatorOptions {
         };
         let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
         if kind != "ExternalName" {
-            return Err(wrong(format!("unsupported service type {kind:?}")));
+            return Err(address_error(format!("unsupported service type {kind:?}")));
         }
         let ports = spec.ports.unwrap_or_default();
         let Some(found) = ports.into_iter().find(|one| one.port == i32::from(port)) else {
-            return Err(wrong(format!("no service port {port} found for service {name:?}")));
+            return Err(address_error(format!("no service port {port} found for service {name:?}")));
         };
         let target = match found.target_port {
             Some(IntOrString::Int(target)) => target,
@@ -106,7 +106,7 @@ impl EstimatorOptions {
                     Some(IntOrString::String(name)) => name,
                     _ => String::new(),
                 };
-                return Err(wrong(format!(
+                return Err(address_error(format!(
                     "ExternalName service type should have int target port, current target port: {other}"
                 )));
             }
@@ -130,30 +130,32 @@ impl EstimatorOptions {
         }
         let mut config = kube::Config::new(Uri::from_static("https://estimator"));
         config.accept_invalid_certs = self.insecure_skip_verify;
-        let of = |file: &PathBuf, reason: String| EstimatorError::Certificates { file: file.clone(), reason };
+        let certificate_error =
+            |file: &PathBuf, reason: String| EstimatorError::Certificates { file: file.clone(), reason };
         if let Some(file) = &self.ca_file {
-            let pem = std::fs::read(file).map_err(|error| of(file, error.to_string()))?;
+            let pem = std::fs::read(file).map_err(|error| certificate_error(file, error.to_string()))?;
             let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-            let found = found.map_err(|error| of(file, error.to_string()))?;
+            let found = found.map_err(|error| certificate_error(file, error.to_string()))?;
             if found.is_empty() {
-                return Err(of(file, "it contains no certificate".to_owned()));
+                return Err(certificate_error(file, "it contains no certificate".to_owned()));
             }
             config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect());
         }
-        let mut named = self.ca_file.clone().unwrap_or_default();
+        let mut failed_file = self.ca_file.clone().unwrap_or_default();
         if let Some((certificate, key)) = &self.identity {
-            named.clone_from(certificate);
+            failed_file.clone_from(certificate);
             config.auth_info.client_certificate = Some(certificate.display().to_string());
             config.auth_info.client_key = Some(key.display().to_string());
         }
-        let mut tls = tls::kube_client_config(&config).map_err(|error| of(&named, error.to_string()))?;
+        let mut tls =
+            tls::kube_client_config(&config).map_err(|error| certificate_error(&failed_file, error.to_string()))?;
         // The connector sets ALPN itself.
         tls.alpn_protocols.clear();
         Ok(tls)
     }
 
     /// Reads the certificate and key files.
-    fn read(&self) -> Result<Vec<Vec<u8>>, EstimatorError> {
+    fn read_files(&self) -> Result<Vec<Vec<u8>>, EstimatorError> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         let read = |file: &PathBuf| {
             std::fs::read(file)
@@ -165,7 +167,7 @@ impl EstimatorOptions {
     fn client(&self) -> Result<Client, EstimatorError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        http.set_connect_timeout(Some(DIAL));
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         http.set_nodelay(true);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(self.tls()?)
@@ -174,7 +176,7 @@ impl EstimatorOptions {
             .wrap_connector(http);
         let mut builder = legacy::Builder::new(TokioExecutor::new());
         builder.http2_only(true).timer(TokioTimer::new()).pool_timer(TokioTimer::new());
-        builder.http2_keep_alive_interval(KEEP_ALIVE);
+        builder.http2_keep_alive_interval(KEEP_ALIVE_INTERVAL);
         Ok(builder.build(connector))
     }
 }
@@ -182,23 +184,23 @@ impl EstimatorOptions {
 type Client = legacy::Client<HttpsConnector<HttpConnector>, tonic::body::Body>;
 
 /// Reachability of a cluster's estimator.
-enum Reached {
+enum Reachability {
     /// It responded at this address.
-    At(String),
+    Reachable(String),
     /// It was unreachable, and is skipped until this time.
-    Nowhere(Instant),
+    Unreachable(Instant),
 }
 
 /// A client, and the contents of the files that it was created from.
-struct Made {
+struct LoadedClient {
     client: Client,
     files: Vec<Vec<u8>>,
 }
 
 struct Inner {
     options: EstimatorOptions,
-    made: Mutex<Made>,
-    reached: Mutex<HashMap<String, Reached>>,
+    loaded: Mutex<LoadedClient>,
+    reachability: Mutex<HashMap<String, Reachability>>,
 }
 
 /// Client of all estimators. Cheap to clone.
@@ -225,10 +227,10 @@ pub struct EstimatorTarget<'a> {
 
 impl Estimators {
     /// Reads the certificates. Does not connect yet.
-    pub fn open(options: EstimatorOptions) -> Result<Self, EstimatorError> {
-        let files = options.read()?;
-        let made = Mutex::new(Made { client: options.client()?, files });
-        Ok(Self { inner: Arc::new(Inner { options, made, reached: Mutex::default() }) })
+    pub fn new(options: EstimatorOptions) -> Result<Self, EstimatorError> {
+        let files = options.read_files()?;
+        let loaded = Mutex::new(LoadedClient { client: options.client()?, files });
+        Ok(Self { inner: Arc::new(Inner { options, loaded, reachability: Mutex::default() }) })
     }
 
     pub fn options(&self) -> &EstimatorOptions {
@@ -239,47 +241,48 @@ impl Estimators {
     pub async fn max_available_replicas(
         &self,
         estimator_target: EstimatorTarget<'_>,
-        question: wire::MaxAvailableReplicasRequest,
+        request: wire::MaxAvailableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
-        let answer: wire::MaxAvailableReplicasResponse =
-            self.ask(estimator_target, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", question).await?;
-        Ok(answer.max_replicas)
+        let response: wire::MaxAvailableReplicasResponse =
+            self.call(estimator_target, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", request).await?;
+        Ok(response.max_replicas)
     }
 
-    /// Number of whole component sets that fit.
+    /// Number of complete component sets that fit into the cluster.
     pub async fn max_available_component_sets(
         &self,
         estimator_target: EstimatorTarget<'_>,
-        question: wire::MaxAvailableComponentSetsRequest,
+        request: wire::MaxAvailableComponentSetsRequest,
     ) -> Result<i32, EstimatorError> {
-        let answer: wire::MaxAvailableComponentSetsResponse = self
-            .ask(estimator_target, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", question)
+        let response: wire::MaxAvailableComponentSetsResponse = self
+            .call(estimator_target, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", request)
             .await?;
-        Ok(answer.max_sets)
+        Ok(response.max_sets)
     }
 
     /// Number of replicas of a workload that are unschedulable for longer than a threshold.
     pub async fn unschedulable_replicas(
         &self,
         estimator_target: EstimatorTarget<'_>,
-        question: wire::UnschedulableReplicasRequest,
+        request: wire::UnschedulableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
-        let answer: wire::UnschedulableReplicasResponse =
-            self.ask(estimator_target, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", question).await?;
-        Ok(answer.unschedulable_replicas)
+        let response: wire::UnschedulableReplicasResponse =
+            self.call(estimator_target, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", request).await?;
+        Ok(response.unschedulable_replicas)
     }
 
     /// Drops the state of a removed cluster.
     pub fn forget(&self, cluster: &str) {
-        self.inner.reached.lock().remove(cluster);
+        self.inner.reachability.lock().remove(cluster);
     }
 
-    async fn ask<Q, A>(
+    /// Calls a method of a cluster's estimator at its addresses, in order.
+    async fn call<Q, A>(
         &self,
         estimator_target: EstimatorTarget<'_>,
         path: &'static str,
         method: &'static str,
-        question: Q,
+        request: Q,
     ) -> Result<A, EstimatorError>
     where
         Q: prost::Message + Clone + 'static,
@@ -288,35 +291,35 @@ impl Estimators {
         let cluster = estimator_target.cluster;
         let addresses = self.addresses(estimator_target)?;
         let attempt = async {
-            let mut failed = None;
+            let mut last_error = None;
             for address in addresses {
-                match self.query_address(&address, estimator_target.object, path, question.clone()).await {
-                    Ok(answer) => return Ok((address, answer)),
-                    Err(status) if is_dial(&status) => failed = Some(status),
+                match self.query_address(&address, estimator_target.object, path, request.clone()).await {
+                    Ok(response) => return Ok((address, response)),
+                    Err(status) if is_connect_error(&status) => last_error = Some(status),
                     Err(status) => return Err(status),
                 }
             }
-            Err(failed.unwrap_or_else(|| tonic::Status::unavailable("the estimator has no address")))
+            Err(last_error.unwrap_or_else(|| tonic::Status::unavailable("the estimator has no address")))
         };
-        let refused = |status: tonic::Status| EstimatorError::Answer {
+        let request_error = |status: tonic::Status| EstimatorError::Request {
             cluster: cluster.to_owned(),
             method,
             status: Arc::new(status),
         };
         match tokio::time::timeout(self.inner.options.timeout, attempt).await {
-            Ok(Ok((address, answer))) => {
-                self.inner.reached.lock().insert(cluster.to_owned(), Reached::At(address));
-                Ok(answer)
+            Ok(Ok((address, response))) => {
+                self.inner.reachability.lock().insert(cluster.to_owned(), Reachability::Reachable(address));
+                Ok(response)
             }
             Ok(Err(status)) => {
-                if is_transport(&status) {
+                if is_transport_error(&status) {
                     self.skip(cluster);
                 }
-                Err(refused(status))
+                Err(request_error(status))
             }
             Err(_) => {
                 self.skip(cluster);
-                Err(refused(tonic::Status::deadline_exceeded("context deadline exceeded")))
+                Err(request_error(tonic::Status::deadline_exceeded("context deadline exceeded")))
             }
         }
     }
@@ -324,29 +327,29 @@ impl Estimators {
     /// Addresses to try: only the last one that worked, if it is still valid.
     fn addresses(&self, estimator_target: EstimatorTarget<'_>) -> Result<Vec<String>, EstimatorError> {
         let addresses = self.inner.options.addresses(estimator_target.cluster, estimator_target.service)?;
-        match self.inner.reached.lock().get(estimator_target.cluster) {
-            Some(Reached::Nowhere(until)) if Instant::now() < *until => {
+        match self.inner.reachability.lock().get(estimator_target.cluster) {
+            Some(Reachability::Unreachable(until)) if Instant::now() < *until => {
                 Err(EstimatorError::Unreachable { cluster: estimator_target.cluster.to_owned() })
             }
-            Some(Reached::At(address)) if addresses.contains(address) => Ok(vec![address.clone()]),
+            Some(Reachability::Reachable(address)) if addresses.contains(address) => Ok(vec![address.clone()]),
             _ => Ok(addresses),
         }
     }
 
     /// Skips an estimator for a while. The certificate files are read again, in case they changed.
     fn skip(&self, cluster: &str) {
-        let until = Instant::now() + SKIP_FOR;
-        self.inner.reached.lock().insert(cluster.to_owned(), Reached::Nowhere(until));
+        let until = Instant::now() + SKIP_DURATION;
+        self.inner.reachability.lock().insert(cluster.to_owned(), Reachability::Unreachable(until));
         if let Err(error) = self.reload() {
             tracing::warn!(%error, "cannot reload the certificates of scheduler estimators; the previous ones stay in use");
         }
     }
 
     fn reload(&self) -> Result<(), EstimatorError> {
-        let files = self.inner.options.read()?;
-        if files != self.inner.made.lock().files {
+        let files = self.inner.options.read_files()?;
+        if files != self.inner.loaded.lock().files {
             let client = self.inner.options.client()?;
-            *self.inner.made.lock() = Made { client, files };
+            *self.inner.loaded.lock() = LoadedClient { client, files };
         }
         Ok(())
     }
@@ -356,7 +359,7 @@ impl Estimators {
         address: &str,
         object: &str,
         path: &'static str,
-        question: Q,
+        request: Q,
     ) -> Result<A, tonic::Status>
     where
         Q: prost::Message + 'static,
@@ -365,20 +368,20 @@ impl Estimators {
         let scheme = if self.inner.options.is_secure() { "https" } else { "http" };
         let origin = Uri::builder().scheme(scheme).authority(address).path_and_query("/").build();
         let origin = origin.map_err(|error| tonic::Status::invalid_argument(format!("{address:?}: {error}")))?;
-        let mut request = tonic::Request::new(question);
+        let mut grpc_request = tonic::Request::new(request);
         // A name that is not a valid header value is omitted.
         if let Ok(object) = AsciiMetadataValue::try_from(object) {
-            request.metadata_mut().insert(wire::OBJECT, object);
+            grpc_request.metadata_mut().insert(wire::OBJECT, object);
         }
-        let client = self.inner.made.lock().client.clone();
+        let client = self.inner.loaded.lock().client.clone();
         let mut grpc = Grpc::with_origin(client, origin);
         let codec: ProstCodec<Q, A> = ProstCodec::default();
-        Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
+        Ok(grpc.unary(grpc_request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
 }
 
 /// The connection error behind a gRPC status, if any.
-fn transport(status: &tonic::Status) -> Option<&legacy::Error> {
+fn find_transport_error(status: &tonic::Status) -> Option<&legacy::Error> {
     let mut cause = status.source();
     while let Some(error) = cause {
         if let Some(found) = error.downcast_ref::<legacy::Error>() {
@@ -389,12 +392,12 @@ fn transport(status: &tonic::Status) -> Option<&legacy::Error> {
     None
 }
 
-fn is_transport(status: &tonic::Status) -> bool {
-    transport(status).is_some()
+fn is_transport_error(status: &tonic::Status) -> bool {
+    find_transport_error(status).is_some()
 }
 
-fn is_dial(status: &tonic::Status) -> bool {
-    transport(status).is_some_and(legacy::Error::is_connect)
+fn is_connect_error(status: &tonic::Status) -> bool {
+    find_transport_error(status).is_some_and(legacy::Error::is_connect)
 }
 
 #[cfg(test)]
@@ -443,15 +446,18 @@ mod tests {
             "type": "ExternalName", "externalName": "127.0.0.1", "ports": [{"port": 10352, "targetPort": port}],
         }});
         let service: Service = serde_json::from_value(service).expect("a Service");
-        let estimators = Estimators::open(EstimatorOptions::default()).expect("no files");
+        let estimators = Estimators::new(EstimatorOptions::default()).expect("no files");
         let estimator_target =
             EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
-        let ask = || estimators.max_available_replicas(estimator_target, wire::MaxAvailableReplicasRequest::default());
-        let first = ask().await.expect_err("no server");
-        assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
-        assert_eq!(ask().await.expect_err("skipped").to_string(), "cannot reach the scheduler estimator of cluster m1");
+        let call = || estimators.max_available_replicas(estimator_target, wire::MaxAvailableReplicasRequest::default());
+        let first = call().await.expect_err("no server");
+        assert!(matches!(first, EstimatorError::Request { .. }), "{first}");
+        assert_eq!(
+            call().await.expect_err("skipped").to_string(),
+            "cannot reach the scheduler estimator of cluster m1"
+        );
         estimators.forget("m1");
-        assert!(matches!(ask().await, Err(EstimatorError::Answer { .. })));
+        assert!(matches!(call().await, Err(EstimatorError::Request { .. })));
     }
 
     #[rstest]
@@ -465,7 +471,7 @@ mod tests {
         let ca_file = identity.is_none().then(|| empty.clone());
         let insecure_skip_verify = ca_file.is_none();
         let options = EstimatorOptions { ca_file, identity, insecure_skip_verify, ..EstimatorOptions::default() };
-        let error = Estimators::open(options).expect_err("refused").to_string();
+        let error = Estimators::new(options).expect_err("invalid files").to_string();
         assert!(error.contains(expected) && error.contains(directory.path().to_str().expect("a path")), "{error}");
     }
 }

@@ -12,60 +12,60 @@ use k8s_openapi::api::core::v1::Service;
 use super::client::{EstimatorTarget, Estimators};
 use crate::Error;
 use crate::runtime::context::{Context, decode};
-use crowsnest_plan::estimation::accurate::Assumed;
+use crowsnest_plan::estimation::accurate::AssumedWorkload;
 
 /// A cluster, and the workloads that are assigned to it and do not run yet.
-pub type Cluster = (String, Vec<Assumed>);
+pub type ClusterWorkloads = (String, Vec<AssumedWorkload>);
 
 fn describe(resource: &ObjectReference) -> String {
     format!("kind={}, name={}/{}", resource.kind, resource.namespace, resource.name)
 }
 
-fn assumed_workload(assumed: Assumed) -> wire::AssumedWorkload {
+fn assumed_workload(assumed: AssumedWorkload) -> wire::AssumedWorkload {
     let components = assumed.components.iter().map(wire::Component::from).collect();
     wire::AssumedWorkload { namespace: assumed.namespace, components }
 }
 
-/// Estimates of available replicas, or of whole component sets, per cluster.
-pub async fn room(
+/// Estimates of available replicas, or of complete component sets, per cluster. `None` for a failed request.
+pub async fn available_replicas(
     context: &Context,
     estimators: &Estimators,
     spec: &ResourceBindingSpec,
-    sets: bool,
-    clusters: Vec<Cluster>,
+    is_set: bool,
+    clusters: Vec<ClusterWorkloads>,
 ) -> Vec<(String, Option<i32>)> {
     let object = &describe(&spec.resource);
-    let one = |(cluster, assumed): Cluster| async move {
+    let one = |(cluster, assumed): ClusterWorkloads| async move {
         let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
-        let answer = async {
-            let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
+        let response = async {
+            let Some(service) = find_service(context, estimators, &cluster).await? else { return Ok(None) };
             let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
-            let fits = if sets {
-                let question = wire::MaxAvailableComponentSetsRequest {
+            let fits = if is_set {
+                let request = wire::MaxAvailableComponentSetsRequest {
                     cluster: cluster.clone(),
                     components: spec.components.iter().map(wire::Component::from).collect(),
                     namespace: spec.resource.namespace.clone(),
                     assumed_workloads,
                 };
-                estimators.max_available_component_sets(target, question).await?
+                estimators.max_available_component_sets(target, request).await?
             } else {
-                let question = wire::MaxAvailableReplicasRequest {
+                let request = wire::MaxAvailableReplicasRequest {
                     cluster: cluster.clone(),
                     replica_requirements: spec.replica_requirements.as_ref().map(wire::ReplicaRequirements::from),
                     assumed_workloads,
                 };
-                estimators.max_available_replicas(target, question).await?
+                estimators.max_available_replicas(target, request).await?
             };
             Ok(Some(fits))
         };
-        let answer = ignored(&cluster, answer.await);
-        (cluster, answer)
+        let result = log_failure(&cluster, response.await);
+        (cluster, result)
     };
     join_all(clusters.into_iter().map(one)).await
 }
 
 /// Unschedulable replicas of a workload per cluster, for clusters with a result.
-pub async fn unschedulable(
+pub async fn unschedulable_replicas(
     context: &Context,
     estimators: &Estimators,
     resource: &ObjectReference,
@@ -76,9 +76,9 @@ pub async fn unschedulable(
     let one = |cluster: &String| {
         let cluster = cluster.clone();
         async move {
-            let answer = async {
-                let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
-                let question = wire::UnschedulableReplicasRequest {
+            let response = async {
+                let Some(service) = find_service(context, estimators, &cluster).await? else { return Ok(None) };
+                let request = wire::UnschedulableReplicasRequest {
                     cluster: cluster.clone(),
                     resource: Some(wire::ObjectReference {
                         api_version: resource.api_version.clone(),
@@ -89,20 +89,24 @@ pub async fn unschedulable(
                     unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
                 };
                 let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
-                Ok(Some(estimators.unschedulable_replicas(target, question).await?))
+                Ok(Some(estimators.unschedulable_replicas(target, request).await?))
             };
             // Negative numbers mean unknown.
-            let answer = ignored(&cluster, answer.await).filter(|replicas| *replicas >= 0);
-            answer.map(|replicas| (cluster, replicas))
+            let result = log_failure(&cluster, response.await).filter(|replicas| *replicas >= 0);
+            result.map(|replicas| (cluster, replicas))
         }
     };
     join_all(clusters.iter().map(one)).await.into_iter().flatten().collect()
 }
 
 /// The Service of a cluster's estimator, if it exists. `None` if the cluster must not be queried.
-async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> Result<Option<Option<Service>>, Error> {
+async fn find_service(
+    context: &Context,
+    estimators: &Estimators,
+    cluster: &str,
+) -> Result<Option<Option<Service>>, Error> {
     let options = estimators.options();
-    if options.not_in_pull_mode {
+    if options.skip_pull_mode {
         let member = context.cluster(cluster).await?;
         if member.is_some_and(|member| member.spec.sync_mode == ClusterSyncMode::Pull) {
             return Ok(None);
@@ -113,8 +117,8 @@ async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> R
     Ok(Some(found.map(|service| decode(service.view())).transpose()?))
 }
 
-fn ignored(cluster: &str, answer: Result<Option<i32>, Error>) -> Option<i32> {
-    answer.unwrap_or_else(|error| {
+fn log_failure(cluster: &str, result: Result<Option<i32>, Error>) -> Option<i32> {
+    result.unwrap_or_else(|error| {
         match error {
             // Already logged when connecting failed.
             Error::Estimator(super::EstimatorError::Unreachable { .. }) => {}

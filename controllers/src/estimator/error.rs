@@ -14,7 +14,7 @@ pub enum EstimatorError {
     Unreachable { cluster: String },
     /// The estimator or the connection returned a gRPC status. Karmada's message.
     #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]
-    Answer {
+    Request {
         cluster: String,
         method: &'static str,
         #[source]

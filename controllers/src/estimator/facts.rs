@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::cache::capacity::Facts;
 use crate::estimator::unschedulable::newest_replica_set;
-use crowsnest_plan::descheduling::Unscheduled;
-use crowsnest_plan::estimation::accurate::Assumed;
+use crowsnest_plan::descheduling::UnschedulablePod;
+use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use crowsnest_plan::estimation::capacity::PodFacts;
 use crowsnest_plan::estimation::estimator;
 use crowsnest_plan::estimation::ledger::Promise;
@@ -33,56 +33,56 @@ use crowsnest_plan::gates::Gates;
 
 /// A watched resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Followed {
+enum WatchedResource {
     Nodes,
     Pods,
     Quotas,
 }
 
-impl Followed {
-    fn resource(self) -> ApiResource {
+impl WatchedResource {
+    fn api_resource(self) -> ApiResource {
         let (kind, plural) = match self {
-            Followed::Nodes => ("Node", "nodes"),
-            Followed::Pods => ("Pod", "pods"),
-            Followed::Quotas => ("ResourceQuota", "resourcequotas"),
+            WatchedResource::Nodes => ("Node", "nodes"),
+            WatchedResource::Pods => ("Pod", "pods"),
+            WatchedResource::Quotas => ("ResourceQuota", "resourcequotas"),
         };
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural)
     }
 
     /// Options of the watch. Finished pods are excluded, since they need no resources.
-    fn config(self) -> watcher::Config {
+    fn watch_config(self) -> watcher::Config {
         match self {
-            Followed::Pods => watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed"),
-            Followed::Nodes | Followed::Quotas => watcher::Config::default(),
+            WatchedResource::Pods => watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed"),
+            WatchedResource::Nodes | WatchedResource::Quotas => watcher::Config::default(),
         }
     }
 }
 
-/// State of the member. Only [`Member::run`] writes it.
-pub struct Member {
+/// Cached nodes, pods and quotas of the member. Only [`MemberCache::run`] writes them.
+pub struct MemberCache {
     client: Client,
     gates: Gates,
-    followed: Vec<Followed>,
+    resources: Vec<WatchedResource>,
     facts: Mutex<Facts>,
     /// Resources that have not been listed yet.
-    missing: watch::Sender<HashSet<Followed>>,
+    missing: watch::Sender<HashSet<WatchedResource>>,
 }
 
-impl Member {
+impl MemberCache {
     /// Creates the state without starting watches.
     pub fn new(client: Client, gates: Gates) -> Arc<Self> {
-        let mut followed = vec![Followed::Nodes, Followed::Pods];
+        let mut resources = vec![WatchedResource::Nodes, WatchedResource::Pods];
         if gates.resource_quota_estimate {
-            followed.push(Followed::Quotas);
+            resources.push(WatchedResource::Quotas);
         }
-        let missing = watch::Sender::new(followed.iter().copied().collect());
-        Arc::new(Member { client, gates, followed, facts: Mutex::default(), missing })
+        let missing = watch::Sender::new(resources.iter().copied().collect());
+        Arc::new(MemberCache { client, gates, resources, facts: Mutex::default(), missing })
     }
 
     /// Watches the member until stopped.
     pub async fn run(&self, stop: CancellationToken) {
-        let following = join_all(self.followed.iter().map(|followed| self.follow(*followed)));
-        drop(stop.run_until_cancelled(following).await);
+        let watches = join_all(self.resources.iter().map(|resource| self.watch_resource(*resource)));
+        drop(stop.run_until_cancelled(watches).await);
     }
 
     /// True if all resources have been listed.
@@ -91,84 +91,99 @@ impl Member {
     }
 
     /// Waits until all resources have been listed.
-    pub async fn listed(&self) {
+    pub async fn wait_listed(&self) {
         // The sender is never dropped before `self`.
         drop(self.missing.subscribe().wait_for(HashSet::is_empty).await);
     }
 
-    async fn follow(&self, followed: Followed) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &followed.resource());
-        let mut events = pin!(watcher(api, followed.config()).default_backoff());
-        let mut seen: HashSet<NamespacedName> = HashSet::new();
+    async fn watch_resource(&self, resource: WatchedResource) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource.api_resource());
+        let mut events = pin!(watcher(api, resource.watch_config()).default_backoff());
+        let mut keys: HashSet<NamespacedName> = HashSet::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => seen.clear(),
-                Ok(Event::InitApply(listed)) => seen.extend(self.learn(followed, &listed, true)),
+                Ok(Event::Init) => keys.clear(),
+                Ok(Event::InitApply(listed)) => keys.extend(self.update(resource, &listed, true)),
                 Ok(Event::InitDone) => {
-                    self.keep(followed, &seen);
+                    self.retain(resource, &keys);
                     self.missing.send_modify(|missing| {
-                        missing.remove(&followed);
+                        missing.remove(&resource);
                     });
                 }
-                Ok(Event::Apply(changed)) => drop(self.learn(followed, &changed, true)),
-                Ok(Event::Delete(gone)) => drop(self.learn(followed, &gone, false)),
-                Err(error) => tracing::warn!(?followed, %error, "the watch of a member failed"),
+                Ok(Event::Apply(changed)) => drop(self.update(resource, &changed, true)),
+                Ok(Event::Delete(deleted)) => drop(self.update(resource, &deleted, false)),
+                Err(error) => tracing::warn!(?resource, %error, "the watch of a member failed"),
             }
         }
     }
 
-    fn learn(&self, followed: Followed, changed: &DynamicObject, is_there: bool) -> Option<NamespacedName> {
+    /// Updates an object, or removes it unless it exists. Returns its key.
+    fn update(&self, resource: WatchedResource, changed: &DynamicObject, exists: bool) -> Option<NamespacedName> {
         let changed = match serde_json::to_value(changed) {
             Ok(changed) => changed,
             Err(error) => {
-                tracing::warn!(?followed, %error, "cannot decode an object of the member");
+                tracing::warn!(?resource, %error, "cannot decode an object of the member");
                 return None;
             }
         };
         let key = unstructured::key(&changed);
-        let current: Option<&Value> = is_there.then_some(&changed);
+        let current: Option<&Value> = exists.then_some(&changed);
         let mut facts = self.facts.lock();
-        match followed {
-            Followed::Nodes => drop(facts.set_node(key.name.clone(), current)),
-            Followed::Pods => {
-                facts.set_unscheduled(&key, current.and_then(Unscheduled::of));
-                facts.set_pod(key.clone(), current.map(PodFacts::of));
+        match resource {
+            WatchedResource::Nodes => drop(facts.set_node(key.name.clone(), current)),
+            WatchedResource::Pods => {
+                facts.set_unscheduled(&key, current.and_then(UnschedulablePod::from_json));
+                facts.set_pod(key.clone(), current.map(PodFacts::from_json));
             }
-            Followed::Quotas => drop(facts.set_quota(key.clone(), current.map(QuotaFacts::of))),
+            WatchedResource::Quotas => drop(facts.set_quota(key.clone(), current.map(QuotaFacts::from_json))),
         }
         Some(key)
     }
 
-    fn keep(&self, followed: Followed, seen: &HashSet<NamespacedName>) {
+    /// Removes objects of a resource that are not in `keys`.
+    fn retain(&self, resource: WatchedResource, keys: &HashSet<NamespacedName>) {
         let mut facts = self.facts.lock();
-        match followed {
-            Followed::Nodes => facts.keep_nodes(|name| seen.contains(&NamespacedName::cluster_scoped(name))),
-            Followed::Pods => facts.keep_pods(|key| seen.contains(key)),
-            Followed::Quotas => facts.keep_quotas(|key| seen.contains(key)),
+        match resource {
+            WatchedResource::Nodes => facts.retain_nodes(|name| keys.contains(&NamespacedName::cluster_scoped(name))),
+            WatchedResource::Pods => facts.retain_pods(|key| keys.contains(key)),
+            WatchedResource::Quotas => facts.retain_quotas(|key| keys.contains(key)),
         }
     }
 
     /// Number of replicas that fit in addition to assumed workloads.
-    pub fn replicas(&self, requirements: Option<&ReplicaRequirements>, assumed: &[Assumed]) -> i32 {
-        let known = self.facts.lock().known();
-        estimator::replicas(&known, requirements, &self.promises(assumed))
+    pub fn max_available_replicas(
+        &self,
+        requirements: Option<&ReplicaRequirements>,
+        assumed: &[AssumedWorkload],
+    ) -> i32 {
+        let capacity = self.facts.lock().capacity();
+        estimator::replicas(&capacity, requirements, &self.promises(assumed))
     }
 
-    /// Number of whole component sets that fit.
-    pub fn component_sets(&self, components: &[Component], namespace: &str, assumed: &[Assumed]) -> i32 {
-        let known = self.facts.lock().known();
-        estimator::component_sets(&known, components, namespace, &self.promises(assumed))
+    /// Number of complete component sets that fit in addition to assumed workloads.
+    pub fn max_available_component_sets(
+        &self,
+        components: &[Component],
+        namespace: &str,
+        assumed: &[AssumedWorkload],
+    ) -> i32 {
+        let capacity = self.facts.lock().capacity();
+        estimator::component_sets(&capacity, components, namespace, &self.promises(assumed))
     }
 
-    fn promises(&self, assumed: &[Assumed]) -> Vec<Promise> {
+    fn promises(&self, assumed: &[AssumedWorkload]) -> Vec<Promise> {
         match self.gates.scheduling_overcommit_protection {
-            true => assumed.iter().map(|one| Promise::assumed(&one.namespace, &one.components)).collect(),
+            true => assumed.iter().map(|one| Promise::from_components(&one.namespace, &one.components)).collect(),
             false => Vec::new(),
         }
     }
 
     /// Number of replicas of a workload that are unschedulable for longer than a threshold.
-    pub async fn unschedulable(&self, workload: &ObjectReference, threshold: SignedDuration) -> Result<i32, Error> {
+    pub async fn unschedulable_replicas(
+        &self,
+        workload: &ObjectReference,
+        threshold: SignedDuration,
+    ) -> Result<i32, Error> {
         let ObjectReference { kind, namespace, name, .. } = workload;
         if kind != "Deployment" {
             return Err(Error::Apply(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));

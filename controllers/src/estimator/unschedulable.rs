@@ -22,6 +22,6 @@ pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> 
     let replica_sets: Api<ReplicaSet> = Api::namespaced(client, namespace);
     let listed = replica_sets.list(&ListParams::default().labels_from(&selector)).await;
     let listed = listed.map_err(|source| Error::request(what("replicasets"), source))?;
-    let newest = descheduling::newest(&deployment, &listed.items);
+    let newest = descheduling::current_replica_set(&deployment, &listed.items);
     Ok(newest.and_then(|set| set.metadata.uid.clone()))
 }

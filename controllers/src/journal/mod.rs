@@ -3,8 +3,7 @@
 //! the API server accepts an entry, and shutdown writes the remaining entries. Writers slow down while the control
 //! plane is under write load.
 //!
-//! The future returned by [`Journal::new`] must be run by the supervisor of the controllers, or by the webhook
-//! server.
+//! The supervisor of the controllers runs the future returned by [`Journal::new`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
@@ -27,20 +26,21 @@ use crate::runtime::write_priority::WriteLoad;
 use crowsnest_plan::journal::Entry;
 
 /// Queue length. Callers wait while the queue is full.
-const WAITING: usize = 65_536;
+const QUEUE_CAPACITY: usize = 65_536;
 /// Number of concurrent writes.
 const WRITERS: usize = 16;
-/// Number of remembered entries, for deduplication.
-const NOTED: usize = 16_384;
-/// Number of remembered causes of rescheduling.
-const ASKED: usize = 4096;
+/// Maximum number of remembered entries, for deduplication.
+const MAX_RECENT_ENTRIES: usize = 16_384;
+/// Maximum number of remembered causes of rescheduling.
+const MAX_CAUSES: usize = 4096;
 /// Delay before each write while the control plane is under write load.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// First and longest retry delay.
+const LOAD_DELAY: Duration = Duration::from_millis(100);
+/// First retry delay, which doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Maximum retry delay.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Time limit for writing the remaining entries at shutdown.
-const LAST_WRITES: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Adds entries to the journal. Cheap to clone.
 #[derive(Clone)]
@@ -49,77 +49,86 @@ pub struct Journal {
     /// Number of entries that are not written yet.
     waiting: Arc<watch::Sender<usize>>,
     /// Recent entries; repeated checks without a change write nothing.
-    noted: Arc<Mutex<LruCache<u64, ()>>>,
-    requests: Arc<Mutex<LruCache<BindingKey, String>>>,
+    recent_entries: Arc<Mutex<LruCache<u64, ()>>>,
+    causes: Arc<Mutex<LruCache<BindingKey, String>>>,
     /// Cancelled when callers must stop, so that none waits for the queue any longer.
-    ending: CancellationToken,
+    stopping: CancellationToken,
 }
 
 impl Journal {
     /// Creates the journal and the task that writes its entries until it is closed and the queue is empty. Callers
-    /// must stop with `ending`, before the journal is closed.
+    /// must stop with `stopping`, before the journal is closed.
     pub fn new(
         objects: Objects,
         component: &'static str,
         write_load: Arc<WriteLoad>,
-        ending: CancellationToken,
+        stopping: CancellationToken,
         closing: CancellationToken,
     ) -> (Self, impl Future<Output = ()>) {
-        let (journal, entries) = Self::queue(WAITING, ending);
+        let (journal, entries) = Self::queue(QUEUE_CAPACITY, stopping);
         let waiting = Arc::clone(&journal.waiting);
         let writer = Writer { objects, component, write_load, retry_delay: FIRST_RETRY_DELAY };
         (journal, write_all(entries, waiting, writer, closing))
     }
 
-    fn queue(length: usize, ending: CancellationToken) -> (Self, mpsc::Receiver<Entry>) {
+    fn queue(length: usize, stopping: CancellationToken) -> (Self, mpsc::Receiver<Entry>) {
         let (entries, receiver) = mpsc::channel(length);
         let waiting = Arc::new(watch::Sender::new(0));
-        (Journal { entries, waiting, noted: lately(NOTED), requests: lately(ASKED), ending }, receiver)
+        (
+            Journal {
+                entries,
+                waiting,
+                recent_entries: recent_cache(MAX_RECENT_ENTRIES),
+                causes: recent_cache(MAX_CAUSES),
+                stopping,
+            },
+            receiver,
+        )
     }
 
     /// Adds an entry, unless it is a recent one. Waits while the queue is full.
-    pub async fn note(&self, entry: Entry) {
+    pub async fn add(&self, entry: Entry) {
         let mut hasher = DefaultHasher::new();
         entry.id.hash(&mut hasher);
         let key = hasher.finish();
-        if self.noted.lock().contains(&key) {
+        if self.recent_entries.lock().contains(&key) {
             return;
         }
         // An entry whose caller stops waiting is neither counted nor remembered.
         let permit = tokio::select! {
             biased;
             permit = self.entries.reserve() => permit.ok(),
-            () = self.ending.cancelled() => None,
+            () = self.stopping.cancelled() => None,
         };
         let Some(permit) = permit else {
             tracing::warn!(entry = entry.id, entry.message, "the journal is shutting down; this entry is only logged");
             return;
         };
-        if self.noted.lock().put(key, ()).is_none() {
+        if self.recent_entries.lock().put(key, ()).is_none() {
             // Counted before a writer can finish it.
             self.waiting.send_modify(|waiting| *waiting += 1);
             permit.send(entry);
         }
     }
 
-    pub async fn note_all(&self, entries: impl IntoIterator<Item = Entry>) {
+    pub async fn add_all(&self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
-            self.note(entry).await;
+            self.add(entry).await;
         }
     }
 
     /// Records the entry that causes the scheduler to process a binding.
-    pub fn asks(&self, key: BindingKey, id: String) {
-        self.requests.lock().put(key, id);
+    pub fn set_cause(&self, key: BindingKey, id: String) {
+        self.causes.lock().put(key, id);
     }
 
     /// Removes and returns the entry that caused the scheduler to process a binding, if any.
-    pub fn requested_by(&self, key: &BindingKey) -> Option<String> {
-        self.requests.lock().pop(key)
+    pub fn take_cause(&self, key: &BindingKey) -> Option<String> {
+        self.causes.lock().pop(key)
     }
 
     /// Waits until all entries so far are written.
-    pub async fn flushed(&self) {
+    pub async fn wait_flushed(&self) {
         wait_until_flushed(&self.waiting).await;
     }
 
@@ -129,8 +138,8 @@ impl Journal {
 }
 
 /// A cache of the most recent items.
-fn lately<K: Hash + Eq, V>(most: usize) -> Arc<Mutex<LruCache<K, V>>> {
-    Arc::new(Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))))
+fn recent_cache<K: Hash + Eq, V>(capacity: usize) -> Arc<Mutex<LruCache<K, V>>> {
+    Arc::new(Mutex::new(LruCache::new(NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN))))
 }
 
 async fn wait_until_flushed(waiting: &watch::Sender<usize>) {
@@ -151,9 +160,9 @@ async fn write_all(
         writer.write(&entry).await;
         counted.send_modify(|waiting| *waiting -= 1);
     });
-    let closed = async {
+    let shutdown = async {
         closing.cancelled().await;
-        if tokio::time::timeout(LAST_WRITES, wait_until_flushed(&waiting)).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, wait_until_flushed(&waiting)).await.is_err() {
             tracing::error!(
                 left = *waiting.borrow(),
                 "journal entries are lost: the API server did not accept them in time"
@@ -162,7 +171,7 @@ async fn write_all(
     };
     tokio::select! {
         () = writing => {}
-        () = closed => {}
+        () = shutdown => {}
     }
 }
 
@@ -181,17 +190,17 @@ impl Writer {
         let event: Value = entry.event(self.component);
         let mut retry_delay = self.retry_delay;
         if self.write_load.is_busy() {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(LOAD_DELAY).await;
         }
         while let Err(error) = self.objects.create(&resource, unstructured::namespace(&event), &event).await {
             match classify_error(&error) {
-                WriteOutcome::There => return,
-                WriteOutcome::Refused => {
+                WriteOutcome::AlreadyExists => return,
+                WriteOutcome::Rejected => {
                     let (id, message) = (&entry.id, &entry.message);
                     tracing::warn!(%error, entry = id, message, "the API server rejected a journal entry");
                     return;
                 }
-                WriteOutcome::Later => {
+                WriteOutcome::Retry => {
                     tracing::debug!(%error, entry = entry.id, "cannot write a journal entry; it is retried");
                     tokio::time::sleep(retry_delay).await;
                     retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
@@ -204,20 +213,20 @@ impl Writer {
 /// Outcome of a failed write.
 #[derive(Debug, PartialEq, Eq)]
 enum WriteOutcome {
-    /// It was written before.
-    There,
+    /// The entry was written before.
+    AlreadyExists,
     /// It cannot be written: its namespace does not exist or is terminating, or permission is missing.
-    Refused,
-    Later,
+    Rejected,
+    Retry,
 }
 
 fn classify_error(error: &Error) -> WriteOutcome {
     match error.code() {
-        Some(409) => WriteOutcome::There,
-        Some(408 | 429) => WriteOutcome::Later,
-        Some(400..=499) => WriteOutcome::Refused,
+        Some(409) => WriteOutcome::AlreadyExists,
+        Some(408 | 429) => WriteOutcome::Retry,
+        Some(400..=499) => WriteOutcome::Rejected,
         // Server errors and connection failures.
-        _ => WriteOutcome::Later,
+        _ => WriteOutcome::Retry,
     }
 }
 

@@ -46,7 +46,7 @@ fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'sta
                 *attempts += 1;
                 (*attempts, nth)
             };
-            let answer = match error_code(nth).filter(|_| attempts == 1) {
+            let response = match error_code(nth).filter(|_| attempts == 1) {
                 Some(code) => {
                     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
                         "message": "no", "reason": "No"});
@@ -58,15 +58,15 @@ fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'sta
                     Response::builder().status(201).body(body.to_vec().into())
                 }
             };
-            let answer: Response<Body> = answer.expect("an answer");
-            Ok::<_, Infallible>(answer)
+            let response: Response<Body> = response.expect("a response");
+            Ok::<_, Infallible>(response)
         }
     });
     (Objects::new(kube::Client::new(service, "default")), seen)
 }
 
 /// A journal with a short queue, and its writer.
-fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
+fn new_journal(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
     let writer =
         Writer { objects, component: "test", write_load: Arc::default(), retry_delay: Duration::from_millis(1) };
@@ -79,12 +79,12 @@ async fn all_entries_of_a_burst_are_written_once() {
     const BURST: usize = 5000;
     // Two thirds of the first attempts fail with retriable errors.
     let (objects, seen) = server(|nth| [None, Some(500), Some(429)][nth % 3]);
-    let (journal, writing) = short(objects, 16, CancellationToken::new());
+    let (journal, writing) = new_journal(objects, 16, CancellationToken::new());
     let noting = async {
-        let all = (0..4).map(|part| journal.note_all((0..BURST).filter(move |nth| nth % 4 == part).map(entry)));
+        let all = (0..4).map(|part| journal.add_all((0..BURST).filter(move |nth| nth % 4 == part).map(entry)));
         futures::future::join_all(all).await;
         assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue is limited");
-        journal.flushed().await;
+        journal.wait_flushed().await;
     };
     tokio::select! {
         () = noting => {}
@@ -97,11 +97,11 @@ async fn all_entries_of_a_burst_are_written_once() {
 #[tokio::test]
 async fn recent_entries_are_not_repeated() {
     let (objects, seen) = server(|_| None);
-    let (journal, writing) = short(objects, 16, CancellationToken::new());
+    let (journal, writing) = new_journal(objects, 16, CancellationToken::new());
     let noting = async {
-        journal.note_all([entry(1), entry(2), entry(1)]).await;
-        journal.flushed().await;
-        journal.note(entry(2)).await;
+        journal.add_all([entry(1), entry(2), entry(1)]).await;
+        journal.wait_flushed().await;
+        journal.add(entry(2)).await;
         assert!(journal.is_flushed());
     };
     tokio::select! {
@@ -115,35 +115,35 @@ async fn recent_entries_are_not_repeated() {
 async fn shutdown_writes_remaining_entries() {
     let closing = CancellationToken::new();
     let (objects, seen) = server(|_| Some(503));
-    let (journal, writing) = short(objects, 64, closing.clone());
-    journal.note_all((0..50).map(entry)).await;
+    let (journal, writing) = new_journal(objects, 64, closing.clone());
+    journal.add_all((0..50).map(entry)).await;
     closing.cancel();
     writing.await;
     assert_eq!(seen.lock().values().filter(|(_, taken)| *taken == 1).count(), 50);
     // Later entries are logged without waiting.
-    journal.note(entry(99)).await;
+    journal.add(entry(99)).await;
     assert!(journal.is_flushed());
 }
 
 #[tokio::test]
 async fn callers_do_not_wait_during_shutdown() {
-    let ending = CancellationToken::new();
+    let stopping = CancellationToken::new();
     // There is no writer.
-    let (journal, _entries) = Journal::queue(1, ending.clone());
-    journal.note(entry(1)).await;
-    let mut waits = std::pin::pin!(journal.note(entry(2)));
+    let (journal, _entries) = Journal::queue(1, stopping.clone());
+    journal.add(entry(1)).await;
+    let mut waits = std::pin::pin!(journal.add(entry(2)));
     assert!(futures::poll!(waits.as_mut()).is_pending());
-    ending.cancel();
+    stopping.cancel();
     waits.await;
     assert_eq!(*journal.waiting.borrow(), 1);
 }
 
 #[rstest]
-#[case::written_before(409, WriteOutcome::There)]
-#[case::namespace_not_found(404, WriteOutcome::Refused)]
-#[case::namespace_terminating(403, WriteOutcome::Refused)]
-#[case::too_many_requests(429, WriteOutcome::Later)]
-#[case::unavailable(503, WriteOutcome::Later)]
+#[case::written_before(409, WriteOutcome::AlreadyExists)]
+#[case::namespace_not_found(404, WriteOutcome::Rejected)]
+#[case::namespace_terminating(403, WriteOutcome::Rejected)]
+#[case::too_many_requests(429, WriteOutcome::Retry)]
+#[case::unavailable(503, WriteOutcome::Retry)]
 #[tokio::test]
 async fn write_errors_are_classified(#[case] code: u16, #[case] expected: WriteOutcome) {
     let (objects, _) = server(move |_| Some(code));
@@ -156,7 +156,7 @@ async fn write_errors_are_classified(#[case] code: u16, #[case] expected: WriteO
 fn cause_of_rescheduling_is_returned_once() {
     let (journal, _entries) = Journal::queue(1, CancellationToken::new());
     let key = BindingKey::new("shop", "web-deployment");
-    journal.asks(key.clone(), "shop/web.1".to_owned());
-    assert_eq!(journal.requested_by(&key).as_deref(), Some("shop/web.1"));
-    assert_eq!(journal.requested_by(&key), None);
+    journal.set_cause(key.clone(), "shop/web.1".to_owned());
+    assert_eq!(journal.take_cause(&key).as_deref(), Some("shop/web.1"));
+    assert_eq!(journal.take_cause(&key), None);
 }

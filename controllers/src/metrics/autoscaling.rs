@@ -18,7 +18,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub fn of(before: i32, after: i32) -> Self {
+    pub fn from_replicas(before: i32, after: i32) -> Self {
         match after.cmp(&before) {
             std::cmp::Ordering::Greater => Action::ScaleUp,
             std::cmp::Ordering::Less => Action::ScaleDown,
@@ -57,8 +57,8 @@ impl Failure {
 /// Metrics of FederatedHPA evaluations.
 pub struct Autoscaling {
     pulls: FixedHistograms<2>,
-    looks: Family<Fixed<2>, Counter>,
-    look_durations: FixedHistograms<2>,
+    evaluations: Family<Fixed<2>, Counter>,
+    evaluation_durations: FixedHistograms<2>,
     metrics: Family<Fixed<3>, Counter>,
     metric_durations: FixedHistograms<3>,
 }
@@ -71,8 +71,8 @@ impl Autoscaling {
     pub(super) fn new() -> Self {
         Autoscaling {
             pulls: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 12))),
-            looks: Family::default(),
-            look_durations: Family::new_with_constructor(buckets),
+            evaluations: Family::default(),
+            evaluation_durations: Family::new_with_constructor(buckets),
             metrics: Family::default(),
             metric_durations: Family::new_with_constructor(buckets),
         }
@@ -82,9 +82,9 @@ impl Autoscaling {
         let name = "federatedhpa_pull_metrics_duration_seconds";
         registry.register(name, "Duration of fetching the values of a metric, by result", self.pulls.clone());
         let name = "horizontal_pod_autoscaler_controller_reconciliations";
-        registry.register(name, "Number of FederatedHPA reconciliations, by action", self.looks.clone());
+        registry.register(name, "Number of FederatedHPA reconciliations, by action", self.evaluations.clone());
         let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
-        registry.register(name, "Duration of a FederatedHPA reconciliation", self.look_durations.clone());
+        registry.register(name, "Duration of a FederatedHPA reconciliation", self.evaluation_durations.clone());
         let name = "horizontal_pod_autoscaler_controller_metric_computation";
         registry.register(name, "Number of metric computations, by action", self.metrics.clone());
         let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
@@ -92,23 +92,23 @@ impl Autoscaling {
     }
 
     /// Records a query to a metrics API.
-    pub fn pulled(&self, kind: &'static str, took: Duration, is_well: bool) {
-        let result = if is_well { "success" } else { "error" };
-        self.pulls.get_or_create(&[("result", result), ("metricType", kind)]).observe(took.as_secs_f64());
+    pub fn record_pull(&self, kind: &'static str, duration: Duration, is_success: bool) {
+        let result = if is_success { "success" } else { "error" };
+        self.pulls.get_or_create(&[("result", result), ("metricType", kind)]).observe(duration.as_secs_f64());
     }
 
     /// Records an evaluation of a FederatedHPA.
-    pub fn record_evaluation(&self, action: Action, failure: Failure, took: Duration) {
+    pub fn record_evaluation(&self, action: Action, failure: Failure, duration: Duration) {
         let labels = [("action", action.name()), ("error", failure.name())];
-        self.looks.get_or_create(&labels).inc();
-        self.look_durations.get_or_create(&labels).observe(took.as_secs_f64());
+        self.evaluations.get_or_create(&labels).inc();
+        self.evaluation_durations.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// Records the computation of one metric of a type.
-    pub fn counted(&self, kind: &'static str, action: Action, failure: Failure, took: Duration) {
+    pub fn record_metric(&self, kind: &'static str, action: Action, failure: Failure, duration: Duration) {
         let labels = [("action", action.name()), ("error", failure.name()), ("metric_type", kind)];
         self.metrics.get_or_create(&labels).inc();
-        self.metric_durations.get_or_create(&labels).observe(took.as_secs_f64());
+        self.metric_durations.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 }
 
@@ -122,11 +122,11 @@ mod tests {
         let autoscaling = Autoscaling::new();
         let mut registry = Registry::default();
         autoscaling.register(&mut registry);
-        let took = Duration::from_millis(30);
-        autoscaling.pulled("ResourceMetric", took, true);
-        autoscaling.record_evaluation(Action::of(3, 5), Failure::None, took);
-        autoscaling.counted("Resource", Action::of(3, 2), Failure::None, took);
-        autoscaling.counted("Pods", Action::of(3, 3), Failure::Spec, took);
+        let duration = Duration::from_millis(30);
+        autoscaling.record_pull("ResourceMetric", duration, true);
+        autoscaling.record_evaluation(Action::from_replicas(3, 5), Failure::None, duration);
+        autoscaling.record_metric("Resource", Action::from_replicas(3, 2), Failure::None, duration);
+        autoscaling.record_metric("Pods", Action::from_replicas(3, 3), Failure::Spec, duration);
         let mut text = String::new();
         encode_registry(&mut text, &registry).expect("text");
         let hpa = "horizontal_pod_autoscaler_controller";

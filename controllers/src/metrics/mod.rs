@@ -31,7 +31,7 @@ use self::autoscaling::Autoscaling;
 use self::operations::Operations;
 use self::queues::Queues;
 use self::scheduling::{Attempts, Pending};
-use crate::runtime::workqueue::{Busy, Queue};
+use crate::runtime::workqueue::{AnyQueue, Queue};
 use crate::shared::clusters::is_ready;
 
 type Labels = Vec<(&'static str, String)>;
@@ -42,21 +42,21 @@ type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histo
 
 /// Counters by result.
 #[derive(Clone)]
-pub struct Counts {
+pub struct ResultCounters {
     family: Family<Labels, Counter>,
     /// Counters of errors and successes, cached to avoid lookups.
     by_result: [Counter; 2],
 }
 
-impl Counts {
+impl ResultCounters {
     fn new() -> Self {
         let family = Family::<Labels, Counter>::default();
-        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
-        Counts { family, by_result }
+        let by_result = [false, true].map(|is_success| family.get_or_create_owned(&vec![result_label(is_success)]));
+        ResultCounters { family, by_result }
     }
 
-    pub fn note(&self, is_well: bool) {
-        self.by_result[usize::from(is_well)].inc();
+    pub fn record(&self, is_success: bool) {
+        self.by_result[usize::from(is_success)].inc();
     }
 }
 
@@ -70,32 +70,32 @@ pub struct Durations {
 impl Durations {
     /// Histograms with the buckets of Karmada's controllers.
     fn new() -> Self {
-        Self::with(|| Histogram::new(exponential_buckets(0.001, 2.0, 12)))
+        Self::with_buckets(|| Histogram::new(exponential_buckets(0.001, 2.0, 12)))
     }
 
     /// Histograms for durations that are ten times longer.
-    fn of_slow() -> Self {
-        Self::with(|| Histogram::new(exponential_buckets(0.01, 2.0, 12)))
+    fn with_slow_buckets() -> Self {
+        Self::with_buckets(|| Histogram::new(exponential_buckets(0.01, 2.0, 12)))
     }
 
-    fn with(buckets: fn() -> Histogram) -> Self {
+    fn with_buckets(buckets: fn() -> Histogram) -> Self {
         let family = Histograms::new_with_constructor(buckets);
-        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
+        let by_result = [false, true].map(|is_success| family.get_or_create_owned(&vec![result_label(is_success)]));
         Durations { family, by_result }
     }
 
-    pub fn note(&self, took: Duration, is_well: bool) {
-        self.by_result[usize::from(is_well)].observe(took.as_secs_f64());
+    pub fn record(&self, duration: Duration, is_success: bool) {
+        self.by_result[usize::from(is_success)].observe(duration.as_secs_f64());
     }
 }
 
-fn result(is_well: bool) -> (&'static str, String) {
-    ("result", if is_well { "success" } else { "error" }.to_owned())
+fn result_label(is_success: bool) -> (&'static str, String) {
+    ("result", if is_success { "success" } else { "error" }.to_owned())
 }
 
 /// Metrics of evictions.
 #[derive(Clone)]
-struct Evicted {
+struct EvictionMetrics {
     latency: Histograms,
     total: Family<Labels, Counter>,
 }
@@ -103,12 +103,12 @@ struct Evicted {
 /// All metrics of the controllers.
 pub struct ControllerMetrics {
     registry: RwLock<Registry>,
-    evicted: Evicted,
+    evictions: EvictionMetrics,
     cluster_status: Histograms,
     match_policy: Histogram,
     apply_policy: Durations,
-    policy_attempts: Counts,
-    pub preemptions: Counts,
+    policy_attempts: ResultCounters,
+    pub preemptions: ResultCounters,
     pub sync_work: Durations,
     pub sync_workload: Durations,
     pub federated_hpa: Durations,
@@ -123,7 +123,7 @@ impl ControllerMetrics {
     pub fn new(fleet: Fleet) -> Self {
         let metrics = ControllerMetrics {
             registry: RwLock::default(),
-            evicted: Evicted {
+            evictions: EvictionMetrics {
                 latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
                 total: Family::default(),
             },
@@ -132,23 +132,23 @@ impl ControllerMetrics {
             }),
             match_policy: Histogram::new(exponential_buckets(0.001, 2.0, 12)),
             apply_policy: Durations::new(),
-            policy_attempts: Counts::new(),
-            preemptions: Counts::new(),
+            policy_attempts: ResultCounters::new(),
+            preemptions: ResultCounters::new(),
             sync_work: Durations::new(),
             sync_workload: Durations::new(),
-            federated_hpa: Durations::of_slow(),
+            federated_hpa: Durations::with_slow_buckets(),
             cron_federated_hpa: Durations::new(),
             cron_rule: Durations::new(),
             autoscaling: Autoscaling::new(),
             operations: Operations::default(),
             attempts: Attempts::new(),
         };
-        metrics.register(Fleetwide(fleet));
+        metrics.register(ClusterCollector(fleet));
         metrics
     }
 
-    fn register(&self, fleet: Fleetwide) {
-        let ControllerMetrics { evicted: Evicted { latency, total }, .. } = self;
+    fn register(&self, fleet: ClusterCollector) {
+        let ControllerMetrics { evictions: EvictionMetrics { latency, total }, .. } = self;
         let mut registry = self.registry.write();
         registry.register_collector(Box::new(fleet));
         let mut histograms = |name, help, histograms: &Histograms| registry.register(name, help, histograms.clone());
@@ -183,47 +183,47 @@ impl ControllerMetrics {
     }
 
     /// Registers the metrics of work queues.
-    pub(crate) fn count_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn Busy>) {
-        let queues = queues.map(Busy::shared).collect();
+    pub(crate) fn register_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn AnyQueue>) {
+        let queues = queues.map(AnyQueue::clone_handle).collect();
         self.registry.write().register_collector(Box::new(Queues(queues)));
     }
 
     /// Registers the metric of pending bindings.
-    pub fn count_pending(&self, queue: Queue<BindingKey>) {
+    pub fn register_pending(&self, queue: Queue<BindingKey>) {
         self.registry.write().register_collector(Box::new(Pending(queue)));
     }
 
     /// Registers the metrics of the eviction queue.
-    pub fn count_evictions(&self, queue: Queue<BindingKey>, waiting: Arc<Waiting>) {
+    pub fn register_evictions(&self, queue: Queue<BindingKey>, waiting: Arc<WaitingEvictions>) {
         self.registry.write().register_collector(Box::new(EvictionQueue { queue, waiting }));
     }
 
     /// Records an eviction attempt.
-    pub fn evicted(&self, key: &BindingKey, took: Duration, is_well: bool) {
+    pub fn record_eviction(&self, key: &BindingKey, duration: Duration, is_success: bool) {
         let name = ("name", queue_name(key).to_owned());
-        self.evicted.latency.get_or_create(&vec![name.clone()]).observe(took.as_secs_f64());
-        self.evicted.total.get_or_create(&vec![name, result(is_well)]).inc();
+        self.evictions.latency.get_or_create(&vec![name.clone()]).observe(duration.as_secs_f64());
+        self.evictions.total.get_or_create(&vec![name, result_label(is_success)]).inc();
     }
 
     /// Records a status check of a cluster.
-    pub fn looked_at(&self, cluster: &str, took: Duration) {
-        self.cluster_status.get_or_create(&of_cluster(cluster)).observe(took.as_secs_f64());
+    pub fn record_status_collection(&self, cluster: &str, duration: Duration) {
+        self.cluster_status.get_or_create(&cluster_labels(cluster)).observe(duration.as_secs_f64());
     }
 
     pub fn forget_cluster(&self, cluster: &str) {
-        self.cluster_status.remove(&of_cluster(cluster));
+        self.cluster_status.remove(&cluster_labels(cluster));
         self.operations.forget(cluster);
     }
 
     /// Records the search for a template's policy.
-    pub fn matched(&self, took: Duration) {
-        self.match_policy.observe(took.as_secs_f64());
+    pub fn record_policy_match(&self, duration: Duration) {
+        self.match_policy.observe(duration.as_secs_f64());
     }
 
     /// Records the application of a template's policy.
-    pub fn applied(&self, took: Duration, is_well: bool) {
-        self.apply_policy.note(took, is_well);
-        self.policy_attempts.note(is_well);
+    pub fn record_policy_application(&self, duration: Duration, is_success: bool) {
+        self.apply_policy.record(duration, is_success);
+        self.policy_attempts.record(is_success);
     }
 
     /// Writes all metrics as OpenMetrics text, without the end marker.
@@ -232,7 +232,7 @@ impl ControllerMetrics {
     }
 }
 
-fn of_cluster(name: &str) -> Labels {
+fn cluster_labels(name: &str) -> Labels {
     vec![("member_cluster", name.to_owned())]
 }
 
@@ -243,9 +243,9 @@ fn queue_name(key: &BindingKey) -> &'static str {
 
 /// Bindings waiting to be evicted, with the clusters, because of rate limits or halted evictions.
 #[derive(Default)]
-pub struct Waiting(Mutex<BTreeMap<BindingKey, BTreeSet<String>>>);
+pub struct WaitingEvictions(Mutex<BTreeMap<BindingKey, BTreeSet<String>>>);
 
-impl Waiting {
+impl WaitingEvictions {
     pub fn put(&self, key: &BindingKey, clusters: BTreeSet<String>) {
         match clusters.is_empty() {
             true => self.remove(key),
@@ -260,7 +260,7 @@ impl Waiting {
 
 struct EvictionQueue {
     queue: Queue<BindingKey>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingEvictions>,
 }
 
 impl fmt::Debug for EvictionQueue {
@@ -281,7 +281,7 @@ impl Collector for EvictionQueue {
                 let kind = key.kind();
                 clusters.iter().for_each(|cluster| *kinds.entry((cluster.clone(), kind)).or_default() += 1);
             }
-            self.queue.each_due(|key| {
+            self.queue.for_each_due(|key| {
                 if !waiting.contains_key(key) {
                     count(key);
                 }
@@ -303,17 +303,17 @@ impl Collector for EvictionQueue {
 }
 
 /// Metrics from the status of Clusters.
-struct Fleetwide(Fleet);
+struct ClusterCollector(Fleet);
 
-impl fmt::Debug for Fleetwide {
+impl fmt::Debug for ClusterCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fleetwide")
+        f.write_str("ClusterCollector")
     }
 }
 
-type OfCluster = fn(&Cluster) -> Option<f64>;
+type ClusterMetric = fn(&Cluster) -> Option<f64>;
 
-const OF_CLUSTERS: [(&str, &str, OfCluster); 9] = [
+const CLUSTER_METRICS: [(&str, &str, ClusterMetric); 9] = [
     ("cluster_ready_state", "1 if the cluster is ready, 0 otherwise.", |cluster| {
         Some(f64::from(u8::from(is_ready(cluster))))
     }),
@@ -336,28 +336,28 @@ const OF_CLUSTERS: [(&str, &str, OfCluster); 9] = [
 ];
 
 fn allocatable(cluster: &Cluster, resource: &str) -> Option<f64> {
-    amount(&cluster.status.resource_summary.as_ref()?.allocatable, resource)
+    quantity_of(&cluster.status.resource_summary.as_ref()?.allocatable, resource)
 }
 
 fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
-    amount(&cluster.status.resource_summary.as_ref()?.allocated, resource)
+    quantity_of(&cluster.status.resource_summary.as_ref()?.allocated, resource)
 }
 
 /// A resource that is missing in a non-empty list is zero.
-fn amount(list: &ResourceList, resource: &str) -> Option<f64> {
+fn quantity_of(list: &ResourceList, resource: &str) -> Option<f64> {
     let text = |quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| {
         crowsnest_apimachinery::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
     };
     (!list.is_empty()).then(|| list.get(resource).map_or(0.0, text))
 }
 
-impl Collector for Fleetwide {
+impl Collector for ClusterCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let members = self.0.members();
-        for (name, help, of) in OF_CLUSTERS {
+        for (name, help, value_of) in CLUSTER_METRICS {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for member in &members {
-                if let Some(value) = of(member.cluster()) {
+                if let Some(value) = value_of(member.cluster()) {
                     let labels = [("member_cluster", member.name().as_str())];
                     metric.encode_family(&labels)?.encode_gauge(&value)?;
                 }
@@ -391,7 +391,7 @@ pub(crate) mod tests {
 
     #[test]
     fn eviction_queue_is_counted_by_cluster() {
-        let (queue, waiting) = (Queue::new("evictions"), Arc::new(Waiting::default()));
+        let (queue, waiting) = (Queue::new("evictions"), Arc::new(WaitingEvictions::default()));
         for (namespace, name) in [("shop", "web"), ("shop", "db"), ("", "crd")] {
             queue.add(key(namespace, name));
         }
@@ -413,16 +413,16 @@ pub(crate) mod tests {
             let object = json!({"metadata": {"name": "m"}, "spec": {"syncMode": "Push"}, "status": status});
             serde_json::from_value(object).expect("a cluster")
         };
-        let values = |cluster: &Cluster| OF_CLUSTERS.map(|(_, _, of)| of(cluster));
+        let values = |cluster: &Cluster| CLUSTER_METRICS.map(|(_, _, value_of)| value_of(cluster));
         let silent = cluster(json!({}));
         assert_eq!(values(&silent), [Some(0.0), None, None, None, None, None, None, None, None]);
         let ready = json!([{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        let whole = cluster(json!({
+        let complete = cluster(json!({
             "conditions": ready, "nodeSummary": {"totalNum": 3, "readyNum": 2},
             "resourceSummary": {"allocatable": {"cpu": "1500m", "memory": "1Ki", "pods": "110"}, "allocated": {"cpu": "1"}},
         }));
         let expected = [1.0, 3.0, 2.0, 1024.0, 1.5, 110.0, 0.0, 1.0, 0.0].map(Some);
-        assert_eq!(values(&whole), expected);
+        assert_eq!(values(&complete), expected);
     }
 }

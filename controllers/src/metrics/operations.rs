@@ -28,7 +28,7 @@ pub enum Operation {
 }
 
 /// Operations that are counted separately.
-const ALL: [Operation; 5] = [
+const COUNTED_OPERATIONS: [Operation; 5] = [
     Operation::Create,
     Operation::Update(Update::None),
     Operation::Update(Update::Unchanged),
@@ -36,18 +36,18 @@ const ALL: [Operation; 5] = [
     Operation::Delete,
 ];
 
-/// Counts of failures and successes, by index in [`ALL`].
-type Of = [[u64; 2]; ALL.len()];
+/// Counts of failures and successes, by index in [`COUNTED_OPERATIONS`].
+type ResultCounts = [[u64; 2]; COUNTED_OPERATIONS.len()];
 /// Counts by cluster, API version and kind.
-type Counted = BTreeMap<String, BTreeMap<String, BTreeMap<String, Of>>>;
+type OperationCounts = BTreeMap<String, BTreeMap<String, BTreeMap<String, ResultCounts>>>;
 
 /// Counts of operations. The execution controller adds to them; a cluster's counts are removed with the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Operations(Arc<Mutex<Counted>>);
+pub struct Operations(Arc<Mutex<OperationCounts>>);
 
 impl Operations {
     /// Counts an operation. Existing series are updated without allocation.
-    pub fn note(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_well: bool) {
+    pub fn record(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_success: bool) {
         let index = match operation {
             Operation::Create => 0,
             Operation::Update(Update::None) => 1,
@@ -55,9 +55,9 @@ impl Operations {
             Operation::Update(Update::Updated) => 3,
             Operation::Delete => 4,
         };
-        with(&mut self.0.lock(), cluster, |versions| {
-            with(versions, api_version, |kinds| {
-                with(kinds, kind, |of: &mut Of| of[index][usize::from(is_well)] += 1);
+        update_entry(&mut self.0.lock(), cluster, |versions| {
+            update_entry(versions, api_version, |kinds| {
+                update_entry(kinds, kind, |counts: &mut ResultCounts| counts[index][usize::from(is_success)] += 1);
             });
         });
     }
@@ -68,7 +68,7 @@ impl Operations {
 }
 
 /// Updates the value of a key, which is inserted if missing.
-fn with<T: Default>(map: &mut BTreeMap<String, T>, key: &str, change: impl FnOnce(&mut T)) {
+fn update_entry<T: Default>(map: &mut BTreeMap<String, T>, key: &str, change: impl FnOnce(&mut T)) {
     match map.get_mut(key) {
         Some(value) => change(value),
         None => change(map.entry(key.to_owned()).or_default()),
@@ -83,12 +83,12 @@ struct Row<'a> {
 }
 
 /// Non-zero counts by cluster and kind.
-fn rows(counted: &Counted) -> Vec<Row<'_>> {
+fn rows(counted: &OperationCounts) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for (cluster, versions) in counted {
         let kinds = versions.iter().flat_map(|(version, kinds)| kinds.iter().map(move |kind| (version, kind)));
-        for (api_version, (kind, of)) in kinds {
-            for (operation, counts) in ALL.into_iter().zip(of) {
+        for (api_version, (kind, by_operation)) in kinds {
+            for (operation, counts) in COUNTED_OPERATIONS.into_iter().zip(by_operation) {
                 for (result, count) in ["error", "success"].into_iter().zip(*counts).filter(|(_, count)| *count > 0) {
                     let mut labels = vec![
                         ("result", result),
@@ -118,9 +118,9 @@ impl Operation {
     }
 }
 
-type Meant = fn(Operation) -> bool;
+type OperationFilter = fn(Operation) -> bool;
 
-const FAMILIES: [(&str, &str, Meant); 3] = [
+const FAMILIES: [(&str, &str, OperationFilter); 3] = [
     ("create_resource_to_cluster", "Number of objects created in a cluster, by result", |operation| {
         operation == Operation::Create
     }),
@@ -136,9 +136,9 @@ impl Collector for Operations {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counted = self.0.lock().clone();
         let rows = rows(&counted);
-        for (name, help, is_meant) in FAMILIES {
+        for (name, help, is_counted) in FAMILIES {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Unknown)?;
-            for row in rows.iter().filter(|row| is_meant(row.operation)) {
+            for row in rows.iter().filter(|row| is_counted(row.operation)) {
                 metric.encode_family(&row.labels)?.encode_gauge(&row.count)?;
             }
         }
@@ -156,7 +156,7 @@ mod tests {
         let operations = Operations::default();
         let (deployment, map) = (("apps/v1", "Deployment"), ("v1", "ConfigMap"));
         let updates = [Update::None, Update::Unchanged, Update::Updated].map(Operation::Update);
-        for (cluster, what, operation, is_well) in [
+        for (cluster, what, operation, is_success) in [
             ("m1", deployment, Operation::Create, true),
             ("m1", deployment, Operation::Create, true),
             ("m1", map, Operation::Create, false),
@@ -167,7 +167,7 @@ mod tests {
             ("m1", map, Operation::Delete, true),
             ("m2", map, Operation::Delete, true),
         ] {
-            operations.note(cluster, what, operation, is_well);
+            operations.record(cluster, what, operation, is_success);
         }
         operations.forget("m2");
         let expected = r#"# TYPE create_resource_to_cluster unknown

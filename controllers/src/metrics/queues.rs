@@ -8,10 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::runtime::workqueue::{Busy, Measured, RESULTS};
+use crate::runtime::workqueue::{AnyQueue, QueueMetrics, RESULTS};
 
 /// Collector of work queue metrics.
-pub(super) struct Queues(pub(super) Vec<Box<dyn Busy + Send + Sync>>);
+pub(super) struct Queues(pub(super) Vec<Box<dyn AnyQueue + Send + Sync>>);
 
 impl fmt::Debug for Queues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,10 +19,10 @@ impl fmt::Debug for Queues {
     }
 }
 
-type Open = [(&'static str, Measured)];
+type OpenQueues = [(&'static str, QueueMetrics)];
 
-const GAUGES: [(&str, &str, fn(&Measured) -> f64); 3] = [
-    ("workqueue_depth", "Number of keys waiting for a worker", |queue| count(queue.depth)),
+const GAUGES: [(&str, &str, fn(&QueueMetrics) -> f64); 3] = [
+    ("workqueue_depth", "Number of keys waiting for a worker", |queue| to_f64(queue.depth)),
     (
         "workqueue_unfinished_work_seconds",
         "Total time that workers have spent on the keys in progress, in seconds",
@@ -35,19 +35,21 @@ const GAUGES: [(&str, &str, fn(&Measured) -> f64); 3] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, fn(&Measured) -> u64); 2] = [
+const COUNTERS: [(&str, &str, fn(&QueueMetrics) -> u64); 2] = [
     ("workqueue_adds", "Number of keys added", |queue| queue.counts.adds),
     ("workqueue_retries", "Number of keys requeued with a delay", |queue| queue.counts.retries),
 ];
 
-const HISTOGRAMS: [(&str, &str, fn(&Measured) -> &Histogram); 2] = [
+const HISTOGRAMS: [(&str, &str, fn(&QueueMetrics) -> &Histogram); 2] = [
     ("workqueue_queue_duration_seconds", "Time that a key waits for a worker, in seconds", |queue| {
-        &queue.counts.waited
+        &queue.counts.queue_duration
     }),
-    ("workqueue_work_duration_seconds", "Time that a worker spends on a key, in seconds", |queue| &queue.counts.worked),
+    ("workqueue_work_duration_seconds", "Time that a worker spends on a key, in seconds", |queue| {
+        &queue.counts.work_duration
+    }),
 ];
 
-const WORKERS: [(&str, &str, fn(&Measured) -> usize); 2] = [
+const WORKERS: [(&str, &str, fn(&QueueMetrics) -> usize); 2] = [
     ("controller_runtime_active_workers", "Number of keys being reconciled", |queue| queue.active),
     ("controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent reconciliations", |queue| {
         queue.workers
@@ -55,58 +57,58 @@ const WORKERS: [(&str, &str, fn(&Measured) -> usize); 2] = [
 ];
 
 #[expect(clippy::cast_precision_loss, reason = "a queue has fewer keys than 2^53")]
-fn count(keys: usize) -> f64 {
+fn to_f64(keys: usize) -> f64 {
     keys as f64
 }
 
 impl Collector for Queues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let measured = self.0.iter().filter_map(|queue| Some((queue.name(), queue.measured()?)));
-        let mut open: Vec<(&str, Measured)> = measured.collect();
+        let metrics = self.0.iter().filter_map(|queue| Some((queue.name(), queue.metrics()?)));
+        let mut open: Vec<(&str, QueueMetrics)> = metrics.collect();
         open.sort_by_key(|(name, _)| *name);
-        of_queues(&open, &mut encoder)?;
-        of_controllers(&open, &mut encoder)
+        encode_queues(&open, &mut encoder)?;
+        encode_controllers(&open, &mut encoder)
     }
 }
 
-fn of_queues(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_queues(open: &OpenQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     // Queue and controller have the same name in controller-runtime, too.
     let labels = |name: &'static str| [("name", name), ("controller", name)];
-    for (name, help, of) in GAUGES {
+    for (name, help, value_of) in GAUGES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (name, queue) in open {
-            metric.encode_family(&labels(name))?.encode_gauge(&of(queue))?;
+            metric.encode_family(&labels(name))?.encode_gauge(&value_of(queue))?;
         }
     }
-    for (name, help, of) in COUNTERS {
+    for (name, help, value_of) in COUNTERS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (name, queue) in open {
-            metric.encode_family(&labels(name))?.encode_counter::<NoLabelSet, _, f64>(&of(queue), None)?;
+            metric.encode_family(&labels(name))?.encode_counter::<NoLabelSet, _, f64>(&value_of(queue), None)?;
         }
     }
-    for (name, help, of) in HISTOGRAMS {
+    for (name, help, histogram_of) in HISTOGRAMS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (name, queue) in open {
-            of(queue).encode(metric.encode_family(&labels(name))?)?;
+            histogram_of(queue).encode(metric.encode_family(&labels(name))?)?;
         }
     }
     Ok(())
 }
 
-fn of_controllers(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_controllers(open: &OpenQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let label = |name: &'static str| [("controller", name)];
-    for (name, help, of) in WORKERS {
+    for (name, help, value_of) in WORKERS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (name, queue) in open {
-            metric.encode_family(&label(name))?.encode_gauge(&of(queue))?;
+            metric.encode_family(&label(name))?.encode_gauge(&value_of(queue))?;
         }
     }
     let (name, help) = ("controller_runtime_reconcile", "Number of reconciliations, by result");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (name, queue) in open {
-        for (result, ended) in RESULTS.into_iter().zip(queue.counts.results) {
+        for (result, count) in RESULTS.into_iter().zip(queue.counts.results) {
             let labels = [("controller", *name), ("result", result)];
-            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&ended, None)?;
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
     }
     let (name, help) = ("controller_runtime_reconcile_errors", "Number of failed reconciliations");
@@ -118,7 +120,7 @@ fn of_controllers(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     let (name, help) = ("controller_runtime_reconcile_time_seconds", "Duration of a reconciliation, in seconds");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (name, queue) in open {
-        queue.counts.looked.encode(metric.encode_family(&label(name))?)?;
+        queue.counts.reconcile_duration.encode(metric.encode_family(&label(name))?)?;
     }
     Ok(())
 }
@@ -141,23 +143,23 @@ mod tests {
         queue.add(1);
         let stop = CancellationToken::new();
         let (end, again) = (stop.clone(), queue.clone());
-        let look = move |key: u8| {
+        let reconcile = move |key: u8| {
             let (end, again) = (end.clone(), again.clone());
             async move {
                 match key {
                     1 => Ok(Outcome::Done),
                     2 => Err(Error::Waiting("not yet".to_owned())),
-                    3 => Ok(Outcome::Later),
+                    3 => Ok(Outcome::Requeue),
                     _ => {
                         end.cancel();
                         again.add(9);
-                        Ok(Outcome::Again(std::time::Duration::from_secs(9)))
+                        Ok(Outcome::RequeueAfter(std::time::Duration::from_secs(9)))
                     }
                 }
             }
         };
-        queue.clone().run(4, stop, look).await.expect("no worker dies");
-        let text = text(Queues(vec![queue.shared(), closed.shared()]));
+        queue.clone().run(4, stop, reconcile).await.expect("no worker fails");
+        let text = text(Queues(vec![queue.clone_handle(), closed.clone_handle()]));
         let of = |name: &str| -> Vec<&str> {
             text.lines().filter_map(|line| line.strip_prefix(name)).filter(|line| line.starts_with('{')).collect()
         };

@@ -20,18 +20,18 @@ use crowsnest_plan::scheduling::{Observer, Step, Trigger};
 
 /// Event that adds a binding to the scheduling queue. A change of a policy is an update of its bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Incoming {
+pub enum IncomingEvent {
     BindingAdd,
     BindingUpdate,
     ScheduleAttemptFailure,
     ClusterChanged,
 }
 
-const INCOMING: [(Incoming, &str); 4] = [
-    (Incoming::BindingAdd, "BindingAdd"),
-    (Incoming::BindingUpdate, "BindingUpdate"),
-    (Incoming::ScheduleAttemptFailure, "ScheduleAttemptFailure"),
-    (Incoming::ClusterChanged, "ClusterChanged"),
+const INCOMING_EVENTS: [(IncomingEvent, &str); 4] = [
+    (IncomingEvent::BindingAdd, "BindingAdd"),
+    (IncomingEvent::BindingUpdate, "BindingUpdate"),
+    (IncomingEvent::ScheduleAttemptFailure, "ScheduleAttemptFailure"),
+    (IncomingEvent::ClusterChanged, "ClusterChanged"),
 ];
 
 const STEPS: [(Step, &str); 4] = [
@@ -43,9 +43,9 @@ const STEPS: [(Step, &str); 4] = [
 
 /// Attempts of one type with one result.
 #[derive(Clone)]
-struct Tries {
+struct AttemptMetrics {
     total: Counter,
-    took: Histogram,
+    duration: Histogram,
 }
 
 /// Metrics of scheduling attempts. All series exist from the start, so recording needs no lookups.
@@ -53,11 +53,11 @@ pub struct Attempts {
     totals: Family<Fixed<2>, Counter>,
     durations: FixedHistograms<2>,
     /// By result and type.
-    tries: [[Tries; 2]; 2],
+    by_result: [[AttemptMetrics; 2]; 2],
     all_steps: FixedHistograms<1>,
     steps: [Histogram; STEPS.len()],
     all_incoming: Family<Fixed<1>, Counter>,
-    incoming: [Counter; INCOMING.len()],
+    incoming: [Counter; INCOMING_EVENTS.len()],
 }
 
 fn buckets() -> Histogram {
@@ -68,21 +68,24 @@ impl Attempts {
     pub(super) fn new() -> Self {
         let totals = Family::<Fixed<2>, Counter>::default();
         let durations = FixedHistograms::<2>::new_with_constructor(buckets);
-        let tries = ["error", "scheduled"].map(|result| {
+        let by_result = ["error", "scheduled"].map(|result| {
             ["ReconcileSchedule", "ScaleSchedule"].map(|kind| {
                 let labels = [("result", result), ("schedule_type", kind)];
-                Tries { total: totals.get_or_create_owned(&labels), took: durations.get_or_create_owned(&labels) }
+                AttemptMetrics {
+                    total: totals.get_or_create_owned(&labels),
+                    duration: durations.get_or_create_owned(&labels),
+                }
             })
         });
         let all_steps = FixedHistograms::<1>::new_with_constructor(buckets);
         let all_incoming = Family::<Fixed<1>, Counter>::default();
         Attempts {
-            tries,
+            by_result,
             totals,
             durations,
             steps: STEPS.map(|(_, step)| all_steps.get_or_create_owned(&[("schedule_step", step)])),
             all_steps,
-            incoming: INCOMING.map(|(_, event)| all_incoming.get_or_create_owned(&[("event", event)])),
+            incoming: INCOMING_EVENTS.map(|(_, event)| all_incoming.get_or_create_owned(&[("event", event)])),
             all_incoming,
         }
     }
@@ -103,15 +106,15 @@ impl Attempts {
     }
 
     /// Records a scheduling attempt.
-    pub fn record_attempt(&self, trigger: Trigger, took: Duration, is_well: bool) {
-        let scales = trigger == Trigger::ReplicasChanged;
-        let tries = &self.tries[usize::from(is_well)][usize::from(scales)];
-        tries.total.inc();
-        tries.took.observe(took.as_secs_f64());
+    pub fn record_attempt(&self, trigger: Trigger, duration: Duration, is_success: bool) {
+        let is_scaling = trigger == Trigger::ReplicasChanged;
+        let metrics = &self.by_result[usize::from(is_success)][usize::from(is_scaling)];
+        metrics.total.inc();
+        metrics.duration.observe(duration.as_secs_f64());
     }
 
-    pub fn record_incoming(&self, why: Incoming) {
-        if let Some(index) = INCOMING.iter().position(|(incoming, _)| *incoming == why) {
+    pub fn record_incoming(&self, event: IncomingEvent) {
+        if let Some(index) = INCOMING_EVENTS.iter().position(|(incoming, _)| *incoming == event) {
             self.incoming[index].inc();
         }
     }
@@ -129,11 +132,11 @@ pub struct Stopwatch<'a> {
 }
 
 impl Observer for Stopwatch<'_> {
-    fn began(&self, _: Step) {
+    fn step_started(&self, _: Step) {
         self.began.set(Instant::now());
     }
 
-    fn ended(&self, step: Step) {
+    fn step_ended(&self, step: Step) {
         if let Some(index) = STEPS.iter().position(|(known, _)| *known == step) {
             self.steps[index].observe(self.began.get().elapsed().as_secs_f64());
         }
@@ -180,10 +183,10 @@ mod tests {
         attempts.record_attempt(Trigger::PlacementChanged, Duration::from_millis(3), true);
         attempts.record_attempt(Trigger::ReplicasChanged, Duration::from_millis(3), true);
         attempts.record_attempt(Trigger::ReplicasChanged, Duration::from_millis(3), false);
-        attempts.record_incoming(Incoming::ClusterChanged);
+        attempts.record_incoming(IncomingEvent::ClusterChanged);
         let stopwatch = attempts.stopwatch();
-        stopwatch.began(Step::Select);
-        stopwatch.ended(Step::Select);
+        stopwatch.step_started(Step::Select);
+        stopwatch.step_ended(Step::Select);
         let mut text = String::new();
         encode_registry(&mut text, &registry).expect("text");
         for line in [
@@ -209,7 +212,7 @@ mod tests {
         ["failed", "tight", "later"].into_iter().for_each(|name| queue.add(key(name)));
         let stop = CancellationToken::new();
         let (end, again) = (stop.clone(), queue.clone());
-        let look = move |key: BindingKey| {
+        let reconcile = move |key: BindingKey| {
             let (end, again) = (end.clone(), again.clone());
             async move {
                 match key.name.as_str() {
@@ -219,12 +222,12 @@ mod tests {
                         end.cancel();
                         again.add(BindingKey::new("shop", "new"));
                         // A requeue is not a failure.
-                        Ok(Outcome::Again(Duration::from_secs(1)))
+                        Ok(Outcome::RequeueAfter(Duration::from_secs(1)))
                     }
                 }
             }
         };
-        queue.clone().run(3, stop, look).await.expect("no worker dies");
+        queue.clone().run(3, stop, reconcile).await.expect("no worker fails");
         let expected = "# TYPE scheduler_pending_bindings gauge\nscheduler_pending_bindings{queue=\"active\"} 1\n\
             scheduler_pending_bindings{queue=\"backoff\"} 1\nscheduler_pending_bindings{queue=\"unschedulable\"} 1\n";
         assert_eq!(text(Pending(queue)), expected);

@@ -32,26 +32,26 @@ pub use self::multi_cluster_service::MultiClusterServiceController;
 pub use self::service_export::ServiceExportController;
 pub use self::service_import::ServiceImportController;
 
-/// Also controls dispatching EndpointSlices, which is a separate controller in Karmada, and the status of
-/// MultiClusterIngresses.
-const MULTI_CLUSTER_SERVICE: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
+/// Switch of the MultiClusterService and MultiClusterIngress controllers. Includes dispatching EndpointSlices, which is
+/// a separate controller in Karmada.
+const MULTI_CLUSTER_SERVICE_SWITCH: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 /// Maximum wait for the first list of a member's resource, after which the key is requeued.
-const LISTED_WITHIN: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts collecting a kind of a member. `None` if it is not served.
-async fn followed(
+/// Starts collecting a kind of a member, and waits for its first list. `None` if the member does not serve it.
+async fn collect_member_resource(
     context: &Context,
     cluster: &ClusterName,
     (api_version, kind): (&str, &str),
 ) -> Result<Option<Resource>, Error> {
-    let resource = match context.catalog.find(cluster, api_version, kind).await {
+    let resource = match context.rest_mapper.find(cluster, api_version, kind).await {
         Ok(resource) => resource,
         Err(Error::UnknownKind { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     context.cache.collect(cluster, &resource);
-    match context.cache.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
+    match context.cache.wait_synced(cluster, &resource.gvr, LIST_TIMEOUT).await {
         true => Ok(Some(resource)),
         false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
     }

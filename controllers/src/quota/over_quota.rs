@@ -11,38 +11,38 @@ use tokio::sync::OwnedMutexGuard;
 use crate::Error;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crowsnest_plan::journal::workloads::quota_denied;
-use crowsnest_plan::quota::Exceeded;
+use crowsnest_plan::journal::workloads::quota_denied_entry;
+use crowsnest_plan::quota::ExceededQuota;
 
 impl Context {
     /// Acquires the lock for writing a binding if its namespace has a quota.
-    pub(crate) async fn quota_turn(
+    pub(crate) async fn lock_quota(
         &self,
         resource: &Resource,
         namespace: &str,
     ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
-        let counts = self.config.gates.federated_quota_enforcement && *resource == self.kinds.resource_binding;
+        let is_enforced = self.config.gates.federated_quota_enforcement && *resource == self.kinds.resource_binding;
         let kind = &self.kinds.federated_resource_quota;
-        if !counts || self.headers(kind, namespace).await?.is_empty() {
+        if !is_enforced || self.headers(kind, namespace).await?.is_empty() {
             return Ok(None);
         }
-        Ok(Some(self.binding_turns.take(namespace).await))
+        Ok(Some(self.quota_locks.lock(namespace).await))
     }
 
-    /// Records in the journal that a quota rejected the `wanted` clusters of a binding, from the `message` of the API
+    /// Records in the journal that a quota rejected `clusters` as targets of a binding, from the `message` of the API
     /// server.
-    pub(crate) async fn note_quota_denied(
+    pub(crate) async fn record_quota_rejection(
         &self,
         binding: &ResourceBinding,
-        wanted: &[TargetCluster],
+        clusters: &[TargetCluster],
         message: &str,
     ) -> Result<(), Error> {
-        let Some(mut exceeded) = Exceeded::read(message) else { return Ok(()) };
-        let (kind, of) = (&self.kinds.federated_resource_quota, &exceeded.quota);
-        if let Some(quota) = self.get_redacted(kind, &of.namespace, &of.name).await? {
+        let Some(mut exceeded) = ExceededQuota::parse(message) else { return Ok(()) };
+        let (kind, key) = (&self.kinds.federated_resource_quota, &exceeded.quota);
+        if let Some(quota) = self.get_redacted(kind, &key.namespace, &key.name).await? {
             exceeded.quota.uid = unstructured::uid(quota.view()).to_owned();
         }
-        self.journal.note(quota_denied(binding, wanted, &exceeded, self.now())).await;
+        self.journal.add(quota_denied_entry(binding, clusters, &exceeded, self.now())).await;
         Ok(())
     }
 }

@@ -3,13 +3,13 @@
 //! Reports are computed on request from the current state and are not stored. The stored form of a proposed object is
 //! obtained by a dry run against the control plane.
 
-mod affecting;
-mod attaching;
-mod explaining;
-mod planning;
-mod proposing;
-mod supposing;
-mod targeting;
+mod affected_templates;
+mod assumed_state;
+mod attached_bindings;
+mod cluster_plan;
+mod explanation;
+mod planner;
+mod proposal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,27 +25,27 @@ use crowsnest_apimachinery::unstructured;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use self::affecting::Affected;
-pub use self::planning::Planning;
-pub use self::proposing::{Proposal, Proposed, ProposedOperation, Role};
+pub use self::affected_templates::AffectedTemplate;
+pub use self::planner::Planner;
+pub use self::proposal::{Proposal, ProposedObject, ProposedOperation, Role};
 
 use crate::Error;
-use crate::cache::Cached;
+use crate::cache::CachedObject;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crate::scheduling::scheduler::{Scheduler, SimulatedScheduling, view};
+use crate::scheduling::scheduler::{Scheduler, SimulatedScheduling, planner_binding};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::bounds::LimitingFactor;
 use crowsnest_plan::overriding::OverridePolicy;
-use crowsnest_plan::overriding::traced::{self, Traced};
+use crowsnest_plan::overriding::trace::{self, OverrideTrace};
 use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::report::SchedulingReport;
-use crowsnest_plan::scheduling::{Plan, World, explain, is_placed_as_set};
+use crowsnest_plan::scheduling::{Plan, SchedulingContext, explain, is_placed_as_set};
 use crowsnest_plan::work::construct::BindingIdentity;
-use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::work::owner::binding_of_work;
 
 /// Computes explanations and plans.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ struct PolicyObject {
 
 impl PolicyObject {
     fn policy(&self) -> Policy<'_> {
-        Policy::of(&self.object, &self.spec)
+        Policy::new(&self.object, &self.spec)
     }
 }
 
@@ -79,18 +79,18 @@ struct OverrideObjects {
 }
 
 impl OverrideObjects {
-    fn apply(&self, manifest: &mut Value, cluster: &Cluster) -> Traced {
-        fn as_plan(policies: &[(String, OverrideSpec)]) -> Vec<OverridePolicy<'_>> {
+    fn apply(&self, manifest: &mut Value, cluster: &Cluster) -> OverrideTrace {
+        fn to_planner(policies: &[(String, OverrideSpec)]) -> Vec<OverridePolicy<'_>> {
             policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
         }
-        traced::apply(manifest, cluster, &as_plan(&self.cluster_wide), &as_plan(&self.namespaced))
+        trace::apply(manifest, cluster, &to_planner(&self.cluster_wide), &to_planner(&self.namespaced))
     }
 
     /// Override policies that a propagation policy depends on and that do not exist.
     fn missing(&self, policy: &Policy<'_>) -> Vec<String> {
         let of_scope = if policy.namespace.is_empty() { &self.cluster_wide } else { &self.namespaced };
-        let wanted = policy.spec.dependent_overrides.iter();
-        wanted.filter(|wanted| !of_scope.iter().any(|(name, _)| name == *wanted)).cloned().collect()
+        let dependent_overrides = policy.spec.dependent_overrides.iter();
+        dependent_overrides.filter(|expected| !of_scope.iter().any(|(name, _)| name == *expected)).cloned().collect()
     }
 }
 
@@ -108,8 +108,8 @@ impl Reports {
     }
 
     /// The resource of a kind in the control plane.
-    pub async fn resource_of(&self, api_version: &str, kind: &str) -> Result<Resource, Error> {
-        self.context.catalog.find(&self.context.control_plane, api_version, kind).await
+    pub async fn find_resource(&self, api_version: &str, kind: &str) -> Result<Resource, Error> {
+        self.context.rest_mapper.find(&self.context.control_plane, api_version, kind).await
     }
 
     /// The resource of bindings of a scope.
@@ -123,7 +123,7 @@ impl Reports {
     }
 
     /// Objects of a collection, with those of the proposal in place of the stored ones.
-    async fn as_proposed(
+    async fn list_proposed(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
@@ -132,21 +132,22 @@ impl Reports {
         let listed = self.context.list(resource, namespace).await?;
         let mut objects: BTreeMap<NamespacedName, Arc<Value>> = BTreeMap::new();
         for cached in &listed {
-            objects.insert(unstructured::key(cached.view()), shared(cached));
+            objects.insert(unstructured::key(cached.view()), to_shared(cached));
         }
-        let meant = |one: &&Proposed| {
+        let is_selected = |one: &&ProposedObject| {
             one.resource == *resource
-                && namespace.is_none_or(|namespace| unstructured::namespace(one.seen()) == namespace)
+                && namespace.is_none_or(|namespace| unstructured::namespace(one.object()) == namespace)
         };
-        for one in proposal.objects.iter().filter(meant) {
+        for one in proposal.objects.iter().filter(is_selected) {
             match &one.after {
                 Some(after) => objects.insert(unstructured::key(after), Arc::new(after.clone())),
-                None => objects.remove(&unstructured::key(one.seen())),
+                None => objects.remove(&unstructured::key(one.object())),
             };
         }
         Ok(objects.into_values().collect())
     }
 
+    /// Policies and override policies of a namespace, with those of the proposal.
     async fn scope(&self, namespace: &str, proposal: &Proposal) -> Result<Scope, Error> {
         let policies = self.policies(namespace, proposal).await?;
         Ok(Scope { policies, overrides: self.overrides(namespace, proposal).await? })
@@ -155,24 +156,24 @@ impl Reports {
     /// Policies that could select a template of this namespace.
     async fn policies(&self, namespace: &str, proposal: &Proposal) -> Result<Vec<PolicyObject>, Error> {
         let kinds = &self.context.kinds;
-        let mut objects = self.as_proposed(&kinds.cluster_propagation_policy, None, proposal).await?;
+        let mut objects = self.list_proposed(&kinds.cluster_propagation_policy, None, proposal).await?;
         if !namespace.is_empty() {
-            objects.extend(self.as_proposed(&kinds.propagation_policy, Some(namespace), proposal).await?);
+            objects.extend(self.list_proposed(&kinds.propagation_policy, Some(namespace), proposal).await?);
         }
-        let read = |object: Arc<Value>| Some(PolicyObject { spec: spec_of(&object)?, object });
-        Ok(objects.into_iter().filter_map(read).collect())
+        let decode_policy = |object: Arc<Value>| Some(PolicyObject { spec: spec_of(&object)?, object });
+        Ok(objects.into_iter().filter_map(decode_policy).collect())
     }
 
     async fn overrides(&self, namespace: &str, proposal: &Proposal) -> Result<OverrideObjects, Error> {
         let kinds = &self.context.kinds;
-        let read = |objects: Vec<Arc<Value>>| {
-            let staying = objects.into_iter().filter(|policy| !unstructured::is_terminating(policy));
-            staying.filter_map(|policy| Some((unstructured::name(&policy).to_owned(), spec_of(&policy)?))).collect()
+        let decode_overrides = |objects: Vec<Arc<Value>>| {
+            let active = objects.into_iter().filter(|policy| !unstructured::is_terminating(policy));
+            active.filter_map(|policy| Some((unstructured::name(&policy).to_owned(), spec_of(&policy)?))).collect()
         };
-        let cluster_wide = read(self.as_proposed(&kinds.cluster_override_policy, None, proposal).await?);
+        let cluster_wide = decode_overrides(self.list_proposed(&kinds.cluster_override_policy, None, proposal).await?);
         let namespaced = match namespace {
             "" => Vec::new(),
-            namespace => read(self.as_proposed(&kinds.override_policy, Some(namespace), proposal).await?),
+            namespace => decode_overrides(self.list_proposed(&kinds.override_policy, Some(namespace), proposal).await?),
         };
         Ok(OverrideObjects { cluster_wide, namespaced })
     }
@@ -197,35 +198,37 @@ impl Reports {
         &self,
         binding: &Value,
         typed: &ResourceBinding,
-        imagined: Option<&mut SimulatedScheduling>,
+        simulation: Option<&mut SimulatedScheduling>,
     ) -> Result<(Plan, SchedulingReport), Error> {
         let key = BindingKey::of(binding);
-        let subject = view(binding, typed);
-        let peers = match &imagined {
-            None => self.scheduling.peers(&key, &typed.spec).await?,
-            Some(imagined) => self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?,
+        let subject = planner_binding(binding, typed);
+        let peers = match &simulation {
+            None => self.scheduling.find_peers(&key, &typed.spec).await?,
+            Some(simulation) => self.scheduling.find_simulated_peers(simulation, &key, &typed.spec).await?,
         };
-        let answers = self.scheduling.query_estimators(&key, &subject, &peers, explain).await;
-        let ask = |world: &World<'_>, estimator: &Estimator<'_>| {
+        let responses = self.scheduling.query_estimators(&key, &subject, &peers, explain).await;
+        let evaluate = |world: &SchedulingContext<'_>, estimator: &Estimator<'_>| {
             let (plan, report) = explain(world, &subject);
-            let sets = typed.spec.placement.as_ref();
-            let sets = sets.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
-            let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
+            let placement = typed.spec.placement.as_ref();
+            let is_set = placement.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
+            let considered = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
-                looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
-            let bound = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
+                considered.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
+            let limit = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
-                let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
-                Some((cluster.name().to_owned(), estimator.bound(index, &typed.spec, sets, answer)?))
+                let response = responses.as_ref().and_then(|responses| responses.get(cluster.name()));
+                Some((cluster.name().to_owned(), estimator.limiting_factor(index, &typed.spec, is_set, response)?))
             };
             let bounds: BTreeMap<String, LimitingFactor> =
-                world.clusters.iter().enumerate().filter_map(bound).collect();
-            let report = SchedulingReport::of(&plan, report, &bounds);
+                world.clusters.iter().enumerate().filter_map(limit).collect();
+            let report = SchedulingReport::new(&plan, report, &bounds);
             (plan, report)
         };
-        Ok(match imagined {
-            None => self.scheduling.in_present(&key, &peers, answers.as_ref(), ask),
-            Some(imagined) => self.scheduling.in_imagined(imagined, &key, &peers, answers.as_ref(), ask),
+        Ok(match simulation {
+            None => self.scheduling.evaluate_current(&key, &peers, responses.as_ref(), evaluate),
+            Some(simulation) => {
+                self.scheduling.evaluate_simulated(simulation, &key, &peers, responses.as_ref(), evaluate)
+            }
         })
     }
 
@@ -239,7 +242,7 @@ impl Reports {
 
     /// Clusters with a Work of a binding.
     async fn works_in(&self, binding: &Value) -> Result<Vec<String>, Error> {
-        let identity = BindingIdentity::of(binding);
+        let identity = BindingIdentity::from_binding(binding);
         let (key, id) = (identity.id_label(), identity.permanent_id);
         let works = self.context.headers_with_id(&self.context.kinds.work, key, id).await?;
         let cluster = |namespace: &str| cluster_of_execution_namespace(namespace).map(str::to_owned);
@@ -248,7 +251,7 @@ impl Reports {
 }
 
 /// The complete object if the cache has it, otherwise the object without secret values.
-fn shared(cached: &Cached) -> Arc<Value> {
+fn to_shared(cached: &CachedObject) -> Arc<Value> {
     cached.full().unwrap_or_else(|| Arc::new(cached.view().clone()))
 }
 
@@ -260,8 +263,8 @@ fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
         .ok()
 }
 
-/// The manifest for one cluster, with its replicas or completions.
-async fn share_of(
+/// Builds the manifest for one cluster, with its replicas or completions.
+async fn manifest_for_target(
     interpreter: &Interpreter,
     spec: &ResourceBindingSpec,
     template: &Value,
@@ -279,11 +282,11 @@ async fn share_of(
 }
 
 /// Group, version and kind, if the cluster reports its APIs and does not serve this one.
-fn unserved(cluster: &Cluster, api_version: &str, kind: &str) -> Option<String> {
+fn unserved_kind(cluster: &Cluster, api_version: &str, kind: &str) -> Option<String> {
     let enablements = &cluster.status.api_enablements;
-    let serves = enablements
+    let is_served = enablements
         .iter()
         .filter(|group| group.group_version == api_version)
         .any(|group| group.resources.iter().any(|resource| resource.kind == kind));
-    (!serves && !enablements.is_empty()).then(|| format!("{api_version} {kind}"))
+    (!is_served && !enablements.is_empty()).then(|| format!("{api_version} {kind}"))
 }

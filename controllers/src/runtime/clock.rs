@@ -11,14 +11,14 @@ use crowsnest_plan::health::Moment;
 /// Clock. Clones are cheap and share the same time.
 #[derive(Debug, Clone)]
 pub struct Clock {
-    began: Instant,
+    started_at: Instant,
     /// Offsets from the machine's wall clock and monotonic clock, in milliseconds.
-    ahead: Arc<(AtomicI64, AtomicI64)>,
+    offsets_ms: Arc<(AtomicI64, AtomicI64)>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Clock { began: Instant::now(), ahead: Arc::default() }
+        Clock { started_at: Instant::now(), offsets_ms: Arc::default() }
     }
 }
 
@@ -26,30 +26,30 @@ impl Clock {
     /// Current wall time.
     pub fn wall(&self) -> Timestamp {
         let wall = Timestamp::now();
-        let ahead = SignedDuration::from_millis(self.ahead.0.load(Ordering::Relaxed));
-        wall.checked_add(ahead).unwrap_or(wall)
+        let offset = SignedDuration::from_millis(self.offsets_ms.0.load(Ordering::Relaxed));
+        wall.checked_add(offset).unwrap_or(wall)
     }
 
     /// Current time of both clocks. The wall time is in whole seconds, as in Kubernetes.
     pub fn now(&self) -> Moment {
         let wall = self.wall();
-        let paused = u64::try_from(self.ahead.1.load(Ordering::Relaxed)).unwrap_or_default();
+        let offset_ms = u64::try_from(self.offsets_ms.1.load(Ordering::Relaxed)).unwrap_or_default();
         Moment {
-            mono: self.began.elapsed() + Duration::from_millis(paused),
+            mono: self.started_at.elapsed() + Duration::from_millis(offset_ms),
             wall: Timestamp::from_second(wall.as_second()).unwrap_or(wall),
         }
     }
 
     /// Advances only the wall clock, as when it is set.
-    pub fn jump(&self, by: SignedDuration) {
+    pub fn advance_wall(&self, by: SignedDuration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        self.ahead.0.fetch_add(by, Ordering::Relaxed);
+        self.offsets_ms.0.fetch_add(by, Ordering::Relaxed);
     }
 
     /// Advances both clocks, as after the machine was suspended.
-    pub fn sleep(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        self.ahead.0.fetch_add(by, Ordering::Relaxed);
-        self.ahead.1.fetch_add(by, Ordering::Relaxed);
+        self.offsets_ms.0.fetch_add(by, Ordering::Relaxed);
+        self.offsets_ms.1.fetch_add(by, Ordering::Relaxed);
     }
 }

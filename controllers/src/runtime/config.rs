@@ -20,9 +20,9 @@ use crowsnest_plan::scheduling::Plugins;
 pub struct Periods {
     /// Period of the status collection of a member.
     pub cluster_status: Duration,
-    /// How long the health check of a member must succeed before it is ready again.
+    /// Time for which the health check of a member must succeed before the member is ready again.
     pub cluster_success_threshold: Duration,
-    /// How long it must fail before the member is not ready.
+    /// Time for which the health check of a member must fail before the member is not ready.
     pub cluster_failure_threshold: Duration,
     /// Period of checking the Leases of agents that report the status of their cluster.
     pub cluster_monitor: Duration,
@@ -86,6 +86,7 @@ impl Default for Workers {
 }
 
 #[derive(Debug, Clone)]
+/// Configuration of the controllers.
 pub struct Config {
     pub gates: Gates,
     pub controllers: Selection,
@@ -114,13 +115,12 @@ pub struct Config {
     pub secondary_eviction_rate: f64,
     /// Lets ClusterTaintPolicies add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
-    /// Which pod metrics count for FederatedHPAs.
-    pub counting: ReplicaCalculator,
+    /// Calculation of replicas from pod metrics, for FederatedHPAs.
+    pub replica_calculator: ReplicaCalculator,
     /// Adds UID and extra to impersonation in members, which requires a ClusterRole in addition to Karmada's.
-    /// Karmada's.
-    pub impersonate_whole: bool,
+    pub impersonate_uid_and_extra: bool,
     /// Maximum size of the decoded objects, and of the pending writes, in bytes each.
-    pub decoded_bytes: usize,
+    pub max_decoded_bytes: usize,
     /// Clock of the controllers.
     pub clock: Clock,
     /// Write fence of the leader.
@@ -149,9 +149,9 @@ impl Default for Config {
             eviction_rate: None,
             secondary_eviction_rate: 1.0,
             allow_no_execute_taint_policy: false,
-            counting: ReplicaCalculator::default(),
-            impersonate_whole: true,
-            decoded_bytes: 32 << 20,
+            replica_calculator: ReplicaCalculator::default(),
+            impersonate_uid_and_extra: true,
+            max_decoded_bytes: 32 << 20,
             clock: Clock::default(),
             fence: Fence::default(),
         }
@@ -165,11 +165,11 @@ impl Config {
     }
 
     pub fn eviction_rates(&self) -> Rates {
-        let standard = match self.failover_safety {
+        let default_rate = match self.failover_safety {
             Safety::Safe => 100.0,
             Safety::Karmada => 0.5,
         };
-        Rates { full: self.eviction_rate.unwrap_or(standard), slow: self.secondary_eviction_rate }
+        Rates { full: self.eviction_rate.unwrap_or(default_rate), slow: self.secondary_eviction_rate }
     }
 
     /// The configuration of the recorded scenarios: all feature gates and controllers are enabled, with short
@@ -188,7 +188,7 @@ impl Config {
             no_execute_taint_eviction: true,
             eviction_rate: Some(50.0),
             allow_no_execute_taint_policy: true,
-            impersonate_whole: false,
+            impersonate_uid_and_extra: false,
             ..Config::default()
         }
     }

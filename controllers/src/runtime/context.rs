@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::cache::distinct_bindings::DistinctBindings;
 use crate::cache::placements::Placements;
-use crate::cache::typed::Decodings;
-use crate::cache::{Cache, Cached, Header};
+use crate::cache::typed::TypedCache;
+use crate::cache::{Cache, CachedObject, Header};
 use crate::journal::Journal;
 use crate::metrics::ControllerMetrics;
 use crate::runtime::config::Config;
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
-use crate::runtime::event_recorder::Events;
+use crate::runtime::event_recorder::EventRecorder;
 use crate::runtime::keyed_mutex::KeyedMutex;
-use crate::runtime::rest_mapper::Catalog;
+use crate::runtime::rest_mapper::RestMapper;
 use crate::runtime::write_priority::WriteLoad;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
@@ -118,12 +118,12 @@ impl Kinds {
     }
 
     /// Returns true for ResourceBinding and ClusterResourceBinding.
-    pub fn is_of_bindings(&self, resource: &Resource) -> bool {
+    pub fn is_binding(&self, resource: &Resource) -> bool {
         [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
     }
 
     /// Returns true for PropagationPolicy and ClusterPropagationPolicy.
-    pub fn is_of_policies(&self, resource: &Resource) -> bool {
+    pub fn is_policy(&self, resource: &Resource) -> bool {
         [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
     }
 
@@ -146,14 +146,14 @@ impl Kinds {
     }
 }
 
-/// Shared by all controllers.
+/// Dependencies and state that all controllers share.
 pub struct Context {
     pub control_plane: ClusterName,
     pub objects: Objects,
     pub fleet: Fleet,
     pub cache: Cache,
-    pub catalog: Catalog,
-    pub events: Events,
+    pub rest_mapper: RestMapper,
+    pub events: EventRecorder,
     pub journal: Journal,
     pub interpreter: Interpreter,
     pub kinds: Kinds,
@@ -163,9 +163,9 @@ pub struct Context {
     pub placements: Placements,
     pub distinct_bindings: DistinctBindings,
     /// Serializes writes of bindings by namespace.
-    pub(crate) binding_turns: KeyedMutex,
-    clusters: Decodings<cluster::Cluster>,
-    bindings: Decodings<work::ResourceBinding>,
+    pub(crate) quota_locks: KeyedMutex,
+    clusters: TypedCache<cluster::Cluster>,
+    bindings: TypedCache<work::ResourceBinding>,
 }
 
 /// The control plane's Services, read from the cache, for webhooks with a Service reference.
@@ -184,8 +184,8 @@ impl webhook::Services for Services {
 
 /// Maximum numbers of decoded clusters and bindings in memory. Bindings are decoded by several controllers when they
 /// change, so only recently changed ones are kept.
-const CLUSTERS: usize = 2048;
-const BINDINGS: usize = 1024;
+const MAX_DECODED_CLUSTERS: usize = 2048;
+const MAX_DECODED_BINDINGS: usize = 1024;
 
 /// Decodes an untyped object.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
@@ -195,18 +195,19 @@ pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     })
 }
 
+/// Creates a random UUID for a permanent id.
 pub fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
 impl Context {
-    pub fn new(fleet: Fleet, cache: Cache, events: Events, journal: Journal, config: Config) -> Arc<Self> {
+    pub fn new(fleet: Fleet, cache: Cache, events: EventRecorder, journal: Journal, config: Config) -> Arc<Self> {
         let kinds = Kinds::new();
         let services = Services { cache: cache.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
             objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
-            catalog: Catalog::new(fleet.clone()),
+            rest_mapper: RestMapper::new(fleet.clone()),
             metrics: ControllerMetrics::new(fleet.clone()),
             fleet,
             cache,
@@ -217,9 +218,9 @@ impl Context {
             config,
             placements: Placements::default(),
             distinct_bindings: DistinctBindings::default(),
-            binding_turns: KeyedMutex::default(),
-            clusters: Decodings::new(CLUSTERS),
-            bindings: Decodings::new(BINDINGS),
+            quota_locks: KeyedMutex::default(),
+            clusters: TypedCache::new(MAX_DECODED_CLUSTERS),
+            bindings: TypedCache::new(MAX_DECODED_BINDINGS),
         })
     }
 
@@ -232,7 +233,7 @@ impl Context {
         name: &str,
     ) -> Result<Option<Arc<Value>>, Error> {
         let Some(cached) = self.get_redacted(resource, namespace, name).await? else { return Ok(None) };
-        self.full(resource, &cached).await
+        self.complete(resource, &cached).await
     }
 
     /// The complete binding, unless it is absent or being deleted.
@@ -247,12 +248,12 @@ impl Context {
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Cached>, Error> {
+    ) -> Result<Option<CachedObject>, Error> {
         self.cache.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
-    /// The complete object of a cached one.
-    pub async fn full(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
+    /// The object of a cached one with its Secret values, read from the API server if they are redacted.
+    pub async fn complete(&self, resource: &Resource, cached: &CachedObject) -> Result<Option<Arc<Value>>, Error> {
         if let Some(full) = cached.full() {
             return Ok(Some(full));
         }
@@ -261,7 +262,7 @@ impl Context {
     }
 
     /// All objects of a small collection, by namespace and name.
-    pub async fn list(&self, resource: &Resource, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
+    pub async fn list(&self, resource: &Resource, namespace: Option<&str>) -> Result<Vec<CachedObject>, Error> {
         self.cache.list(&self.control_plane, &resource.gvr, namespace).await
     }
 
@@ -270,7 +271,7 @@ impl Context {
         &self,
         resource: &Resource,
         namespace: Option<&str>,
-    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+    ) -> impl Stream<Item = Result<CachedObject, Error>> + Send + 'static {
         self.cache.stream(&self.control_plane, &resource.gvr, namespace)
     }
 
@@ -291,9 +292,9 @@ impl Context {
         Ok(keys.into_iter().map(BindingKey::from).collect())
     }
 
-    /// Objects that have a label, one of [`crate::cache::chosen_labels`], with any value.
-    pub async fn labelled(&self, resource: &Resource, label: &str) -> Result<Vec<Cached>, Error> {
-        self.cache.labelled(&self.control_plane, &resource.gvr, label, None).await
+    /// Objects that have a label, one of [`crate::cache::indexed_labels`], with any value.
+    pub async fn list_labelled(&self, resource: &Resource, label: &str) -> Result<Vec<CachedObject>, Error> {
+        self.cache.list_labelled(&self.control_plane, &resource.gvr, label, None).await
     }
 
     /// Headers of the objects of a namespace.
@@ -301,14 +302,19 @@ impl Context {
         self.cache.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
     }
 
-    /// Objects that have a label, one of [`crate::cache::chosen_labels`], with this value.
-    pub async fn with_label(&self, resource: &Resource, label: &str, value: &str) -> Result<Vec<Cached>, Error> {
-        self.cache.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
+    /// Objects that have a label, one of [`crate::cache::indexed_labels`], with this value.
+    pub async fn list_with_label(
+        &self,
+        resource: &Resource,
+        label: &str,
+        value: &str,
+    ) -> Result<Vec<CachedObject>, Error> {
+        self.cache.list_labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
     }
 
     /// Objects with this permanent id in a label.
-    pub async fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Cached>, Error> {
-        if id.is_empty() { Ok(Vec::new()) } else { self.with_label(resource, label, id).await }
+    pub async fn list_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<CachedObject>, Error> {
+        if id.is_empty() { Ok(Vec::new()) } else { self.list_with_label(resource, label, id).await }
     }
 
     /// Headers of the objects with this permanent id in a label.
@@ -330,7 +336,7 @@ impl Context {
     }
 
     /// Returns true if Karmada's agent applies the Works of a cluster. The execution controller then skips the cluster.
-    pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
+    pub async fn is_applied_by_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
         let cluster = self.cluster(cluster.as_str()).await?;
         Ok(cluster.is_some_and(|cluster| MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected))
     }
@@ -350,13 +356,13 @@ impl Context {
 
     pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {
         let cluster = self.get_redacted(&self.kinds.cluster, "", name).await?;
-        cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
+        cluster.map(|cluster| self.clusters.get_or_decode(cluster.view())).transpose()
     }
 
     /// A Cluster with its Secret values, untyped and typed.
-    pub async fn full_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
+    pub async fn get_full_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
         let Some(cluster) = self.get_full(&self.kinds.cluster, "", name).await? else { return Ok(None) };
-        let typed = self.clusters.of(&cluster)?;
+        let typed = self.clusters.get_or_decode(&cluster)?;
         Ok(Some((cluster, typed)))
     }
 
@@ -364,7 +370,7 @@ impl Context {
     pub async fn binding(&self, key: &BindingKey) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
         let resource = self.kinds.binding(key.scope());
         let Some(binding) = self.get_full(resource, &key.namespace, &key.name).await? else { return Ok(None) };
-        let typed = self.bindings.of(&binding)?;
+        let typed = self.bindings.get_or_decode(&binding)?;
         Ok(Some((binding, typed)))
     }
 
@@ -377,46 +383,48 @@ impl Context {
         Ok(self.get_redacted(resource, namespace, name).await?.is_some())
     }
 
-    fn written(&self, resource: &Resource, object: Value) -> Value {
+    /// Adds the response to a write to the cache, and returns it.
+    fn observe_write(&self, resource: &Resource, object: Value) -> Value {
         self.cache.observe(&self.control_plane, &resource.gvr, object.clone());
         object
     }
 
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
+        let _guard = self.lock_quota(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
         let created = self.objects.create(resource, unstructured::namespace(object), object).await?;
-        Ok(self.written(resource, created))
+        Ok(self.observe_write(resource, created))
     }
 
     /// Replaces an object that was read from the cache and modified.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
+        let _guard = self.lock_quota(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         let replaced = self.objects.replace(target, object).await?;
-        Ok(self.written(resource, replaced))
+        Ok(self.observe_write(resource, replaced))
     }
 
     pub async fn replace_status(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object)).status();
         let replaced = self.objects.replace(target, object).await?;
-        Ok(self.written(resource, replaced))
+        Ok(self.observe_write(resource, replaced))
     }
 
     /// Patches the object unless it has changed since it was read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
-        let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
+        let _guard = self.lock_quota(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
-        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
-        Ok(self.written(resource, merged))
+        let merged = self.objects.merge(target, &with_resource_version(object, patch)).await?;
+        Ok(self.observe_write(resource, merged))
     }
 
+    /// Patches the status of the object unless the object has changed since it was read.
     pub async fn merge_status(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object)).status();
-        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
-        Ok(self.written(resource, merged))
+        let merged = self.objects.merge(target, &with_resource_version(object, patch)).await?;
+        Ok(self.observe_write(resource, merged))
     }
 
     pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
@@ -434,9 +442,9 @@ impl Context {
         if !unstructured::has_finalizer(object, finalizer) {
             return Ok(());
         }
-        let rest: Vec<&str> = unstructured::finalizers(object).filter(|have| *have != finalizer).collect();
+        let remaining: Vec<&str> = unstructured::finalizers(object).filter(|other| *other != finalizer).collect();
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
-        let patch = guarded(object, json!({"metadata": {"finalizers": rest}}));
+        let patch = with_resource_version(object, json!({"metadata": {"finalizers": remaining}}));
         match self.objects.merge(target, &patch).await {
             // The object may be deleted now, so the response is not put into the cache.
             Ok(_) => Ok(()),
@@ -447,7 +455,7 @@ impl Context {
 }
 
 /// Adds the object's resourceVersion to a patch, so that it conflicts with writes of other clients.
-fn guarded(object: &Value, mut patch: Value) -> Value {
+fn with_resource_version(object: &Value, mut patch: Value) -> Value {
     unstructured::set(&mut patch, &["metadata", "resourceVersion"], json!(unstructured::resource_version(object)));
     patch
 }

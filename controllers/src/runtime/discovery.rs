@@ -22,48 +22,48 @@ use crate::runtime::Setup;
 use crate::runtime::context::Context;
 
 /// Delay between requests to discovery while a change is expected.
-const EXPECTED: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+const EXPECTED_CHANGE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 /// Delay between attempts of the first discovery.
-const FIRST_DISCOVERY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+const FIRST_DISCOVERY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// Timeout of an expected change. After it, the periodic discovery finds the change.
 const EXPECTED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resources that discovery must show after a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Expected {
+struct ExpectedChange {
     served: Vec<Gvr>,
-    gone: Vec<Gvr>,
+    removed: Vec<Gvr>,
     /// `group/version`s of aggregated APIs.
     groups_served: Vec<String>,
-    groups_gone: Vec<String>,
+    groups_removed: Vec<String>,
 }
 
-impl Expected {
-    fn of_definition(definition: &Value, deleted: bool) -> Option<Self> {
+impl ExpectedChange {
+    fn from_definition(definition: &Value, deleted: bool) -> Option<Self> {
         if !deleted && !has_condition(definition, "Established") {
             return None;
         }
         let group = unstructured::text(definition, &["spec", "group"]);
         let plural = unstructured::text(definition, &["spec", "names", "plural"]);
         let versions = unstructured::at(definition, &["spec", "versions"]).and_then(Value::as_array);
-        let mut expected = Expected::default();
+        let mut expected = ExpectedChange::default();
         for version in versions.into_iter().flatten() {
             let served = !deleted && version.get("served").and_then(Value::as_bool).unwrap_or_default();
             let gvr = Gvr::new(group, unstructured::text(version, &["name"]), plural);
-            if served { expected.served.push(gvr) } else { expected.gone.push(gvr) }
+            if served { expected.served.push(gvr) } else { expected.removed.push(gvr) }
         }
         Some(expected)
     }
 
-    fn of_api_service(service: &Value, deleted: bool) -> Option<Self> {
+    fn from_api_service(service: &Value, deleted: bool) -> Option<Self> {
         // Local APIServices have no service and follow from the CustomResourceDefinitions.
         unstructured::at(service, &["spec", "service"]).filter(|service| service.is_object())?;
         let group = unstructured::text(service, &["spec", "group"]);
         let group_version = format!("{group}/{}", unstructured::text(service, &["spec", "version"]));
         match deleted {
-            true => Some(Expected { groups_gone: vec![group_version], ..Expected::default() }),
+            true => Some(ExpectedChange { groups_removed: vec![group_version], ..ExpectedChange::default() }),
             false if has_condition(service, "Available") => {
-                Some(Expected { groups_served: vec![group_version], ..Expected::default() })
+                Some(ExpectedChange { groups_served: vec![group_version], ..ExpectedChange::default() })
             }
             false => None,
         }
@@ -75,9 +75,9 @@ impl Expected {
                 && served.resources.iter().any(|resource| resource.gvr.api_version() == *group_version)
         };
         self.served.iter().all(|gvr| served.get(gvr).is_some())
-            && self.gone.iter().all(|gvr| served.get(gvr).is_none())
+            && self.removed.iter().all(|gvr| served.get(gvr).is_none())
             && self.groups_served.iter().all(has_group)
-            && !self.groups_gone.iter().any(has_group)
+            && !self.groups_removed.iter().any(has_group)
     }
 }
 
@@ -89,11 +89,12 @@ fn has_condition(object: &Value, kind: &str) -> bool {
     })
 }
 
-/// Updates the catalog and the detector's template resources from discovery.
+/// Updates the REST mapper and the detector's template resources from discovery.
 pub struct Discoverer {
     context: Arc<Context>,
     detector: Arc<ResourceDetector>,
-    expected: Mutex<BTreeMap<(String, String), (Expected, Instant)>>,
+    expected: Mutex<BTreeMap<(String, String), (ExpectedChange, Instant)>>,
+    /// Wakes the discovery loop after a change.
     wake: Notify,
 }
 
@@ -114,7 +115,7 @@ impl Discoverer {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = self.due(period, &mut attempts) => {}
+                () = self.wait_until_due(period, &mut attempts) => {}
             }
             if let Err(error) = self.discover().await {
                 tracing::warn!(%error, "discovery failed");
@@ -123,8 +124,8 @@ impl Discoverer {
     }
 
     /// Returns once discovery has succeeded.
-    pub async fn first_discovery(&self) {
-        let mut delays = FIRST_DISCOVERY.delays();
+    pub async fn wait_for_discovery(&self) {
+        let mut delays = FIRST_DISCOVERY_BACKOFF.delays();
         while let Err(error) = self.discover().await {
             tracing::warn!(%error, "discovery failed");
             tokio::time::sleep(delays.next_delay()).await;
@@ -132,16 +133,17 @@ impl Discoverer {
     }
 
     async fn discover(&self) -> Result<(), Error> {
-        let served = self.context.catalog.refresh(&self.context.control_plane).await?;
-        self.detector.follow(&served);
-        self.remove_met(&served);
+        let served = self.context.rest_mapper.refresh(&self.context.control_plane).await?;
+        self.detector.update_template_resources(&served);
+        self.remove_met_expectations(&served);
         Ok(())
     }
 
+    /// Expects the effect of a change of a CustomResourceDefinition or APIService.
     pub fn on_change(&self, change: &Change) {
         let expected = match change.resource.kind.as_str() {
-            "CustomResourceDefinition" => Expected::of_definition(change.object(), change.deleted),
-            "APIService" => Expected::of_api_service(change.object(), change.deleted),
+            "CustomResourceDefinition" => ExpectedChange::from_definition(change.object(), change.deleted),
+            "APIService" => ExpectedChange::from_api_service(change.object(), change.deleted),
             _ => return,
         };
         if let Some(expected) = expected.filter(|_| !change.initial) {
@@ -152,7 +154,7 @@ impl Discoverer {
     }
 
     /// Removes expected changes that discovery shows.
-    fn remove_met(&self, served: &ApiResources) {
+    fn remove_met_expectations(&self, served: &ApiResources) {
         let now = Instant::now();
         self.expected.lock().retain(|(kind, name), (expected, until)| {
             let met = expected.is_met(served);
@@ -163,16 +165,16 @@ impl Discoverer {
         });
     }
 
-    /// Waits until the next discovery: after `period`, sooner while a change is expected. `looks` counts unsuccessful
+    /// Waits until the next discovery: after `period`, sooner while a change is expected. `attempts` counts unsuccessful
     /// attempts.
-    async fn due(&self, period: Duration, looks: &mut u32) {
-        let pause = match self.expected.lock().is_empty() {
+    async fn wait_until_due(&self, period: Duration, attempts: &mut u32) {
+        let delay = match self.expected.lock().is_empty() {
             true => period,
-            false => EXPECTED.delay(looks.saturating_add(1)),
+            false => EXPECTED_CHANGE_BACKOFF.delay(attempts.saturating_add(1)),
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => *looks = looks.saturating_add(1),
-            () = self.wake.notified() => *looks = 0,
+            () = tokio::time::sleep(delay) => *attempts = attempts.saturating_add(1),
+            () = self.wake.notified() => *attempts = 0,
         }
     }
 }
@@ -215,13 +217,13 @@ mod tests {
     #[case::one_version_too_many("True", false, &["v1", "v1alpha1"], Some(false))]
     #[case::still_there("True", true, &["v1"], Some(false))]
     #[case::gone("True", true, &[], Some(true))]
-    fn definitions(
+    fn changes_of_definitions_are_expected(
         #[case] established: &str,
         #[case] deleted: bool,
         #[case] versions: &[&str],
         #[case] met: Option<bool>,
     ) {
-        let expected = Expected::of_definition(&definition(established), deleted);
+        let expected = ExpectedChange::from_definition(&definition(established), deleted);
         assert_eq!(expected.map(|expected| expected.is_met(&served(versions))), met);
     }
 
@@ -230,14 +232,14 @@ mod tests {
     #[case::available(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &["v1"], Some(true))]
     #[case::not_shown(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &[], Some(false))]
     #[case::gone(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), true, &[], Some(true))]
-    fn aggregated_apis(
+    fn changes_of_aggregated_apis_are_expected(
         #[case] spec: Value,
         #[case] deleted: bool,
         #[case] versions: &[&str],
         #[case] met: Option<bool>,
     ) {
         let service = json!({"spec": spec, "status": {"conditions": [{"type": "Available", "status": "True"}]}});
-        let expected = Expected::of_api_service(&service, deleted);
+        let expected = ExpectedChange::from_api_service(&service, deleted);
         assert_eq!(expected.map(|expected| expected.is_met(&served(versions))), met);
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use tokio_util::sync::CancellationToken;
 
-use super::registered::{Registered, Task};
+use super::registered_controller::{RegisteredController, Task};
 use super::registry::Registry;
 use super::setup::{Resync, Setup};
 use crate::Error;
@@ -16,14 +16,14 @@ use crate::cache::{Change, EventHandler};
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discoverer;
 use crate::runtime::dynamic_client::Resource;
-use crate::runtime::workqueue::Busy;
+use crate::runtime::workqueue::AnyQueue;
 
 /// All controllers and their caches.
 pub(crate) struct Dispatcher {
     context: Arc<Context>,
     caches: Caches,
     pub(crate) discoverer: Arc<Discoverer>,
-    controllers: Vec<Box<dyn Registered>>,
+    controllers: Vec<Box<dyn RegisteredController>>,
     pub(crate) resync: Resync,
 }
 
@@ -38,7 +38,7 @@ impl Dispatcher {
         }
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &dyn Busy> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &dyn AnyQueue> {
         self.controllers.iter().map(|controller| controller.queue())
     }
 
@@ -70,9 +70,9 @@ impl Dispatcher {
 
     /// True if no queue has a due key and no controller has a deferred write.
     pub(crate) fn is_idle(&self) -> bool {
-        // Checked twice, since a reconcile may begin to write a deferred status after its queue was checked, and another
-        // may defer its write and end before its queue is checked.
-        !self.has_deferred_writes() && self.queues().all(Busy::is_idle) && !self.has_deferred_writes()
+        // Checked twice, since a reconcile may begin to write a deferred status after its queue was checked, and
+        // another may defer its write and end before its queue is checked.
+        !self.has_deferred_writes() && self.queues().all(AnyQueue::is_idle) && !self.has_deferred_writes()
     }
 
     fn has_deferred_writes(&self) -> bool {
@@ -84,12 +84,12 @@ impl Dispatcher {
     }
 
     /// Runs full resyncs: after each period, and when one is requested.
-    pub(crate) async fn keep_resyncing(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+    pub(crate) async fn run_resyncs(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = tokio::time::sleep(self.context.config.periods.full_resync) => {}
-                () = self.resync.requested() => {}
+                () = self.resync.wait_for_request() => {}
             }
             // Queues keep their keys, and the next resync enqueues the others.
             if let Err(error) = self.full_resync().await {
@@ -101,7 +101,7 @@ impl Dispatcher {
 
 #[async_trait]
 impl EventHandler for Dispatcher {
-    async fn changed(&self, change: &Change) -> Result<(), Error> {
+    async fn on_change(&self, change: &Change) -> Result<(), Error> {
         self.caches.update(change);
         for controller in &self.controllers {
             controller.handle(change).await?;

@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::runtime::write_fence::{Fence, Now};
+use crate::runtime::write_fence::{ClockReading, Fence};
 
 /// A resource, as requests address it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,8 +111,8 @@ impl Objects {
             Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
         };
         let writes = method != Method::GET && !path.contains("dryRun=All");
-        let now = Now::read();
-        if writes && !self.fence.is_open(now) || self.fence.is_over(now) {
+        let now = ClockReading::now();
+        if writes && !self.fence.is_open(now) || self.fence.has_ended(now) {
             return Err(Error::Fenced(what));
         }
         let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
@@ -122,13 +122,13 @@ impl Objects {
         let request =
             request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
         let response = self.client.request(request);
-        let result = match self.fence.ends() {
+        let result = match self.fence.can_end() {
             false => response.await,
             // Requests in progress are aborted: the remaining lease time is for writes that cannot be cancelled, and
             // without a response the controllers would not stop for minutes.
             true => tokio::select! {
                 result = response => result,
-                () = self.fence.ended() => return Err(Error::Fenced(what)),
+                () = self.fence.wait_for_end() => return Err(Error::Fenced(what)),
             },
         };
         result.map_err(|source| Error::request(what, source))
@@ -249,7 +249,7 @@ mod tests {
     async fn requests_in_progress_end_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
         let (client, mut received) = silent();
         let fence = Fence::closed();
-        fence.extend(Now::read(), Duration::from_secs(3600));
+        fence.extend(ClockReading::now(), Duration::from_secs(3600));
         let objects = Objects::fenced(client, fence.clone());
         let request_task = tokio::spawn(send_request(objects.clone(), method.clone()));
         assert_eq!(received.recv().await, Some(method.clone()));

@@ -20,11 +20,12 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences, Recorded};
+use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences, RecordOutcome};
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Type of an Event.
 pub enum Severity {
     Normal,
     Warning,
@@ -33,7 +34,7 @@ pub enum Severity {
 /// Number of events that are written concurrently.
 const WRITERS: usize = 4;
 /// Maximum number of events taken at once, so that failures are not delayed by many others.
-const BATCH: usize = 64;
+const BATCH_SIZE: usize = 64;
 
 struct Shared {
     correlator: Mutex<Correlator>,
@@ -46,11 +47,11 @@ struct Shared {
 
 /// Records events. Cheap to clone.
 #[derive(Clone)]
-pub struct Events {
+pub struct EventRecorder {
     shared: Arc<Shared>,
 }
 
-impl Events {
+impl EventRecorder {
     /// Returns the recorder and the task that writes its events.
     pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
         let shared = Arc::new(Shared {
@@ -60,7 +61,7 @@ impl Events {
             is_flushed: watch::Sender::new(true),
         });
         let writer = Writer { objects, component, shared: Arc::clone(&shared) };
-        (Events { shared }, async move {
+        (EventRecorder { shared }, async move {
             stop.run_until_cancelled(writer.run()).await;
         })
     }
@@ -71,7 +72,7 @@ impl Events {
     }
 
     /// Records an event on a binding and on its template.
-    pub fn note_both(
+    pub fn record_with_template(
         &self,
         binding: &Value,
         spec: &ResourceBindingSpec,
@@ -84,26 +85,28 @@ impl Events {
             "apiVersion": resource.api_version, "kind": resource.kind,
             "metadata": {"namespace": resource.namespace, "name": resource.name, "uid": resource.uid},
         });
-        self.note(binding, severity, reason, message);
-        self.note(&template, severity, reason, message);
+        self.record(binding, severity, reason, message);
+        self.record(&template, severity, reason, message);
     }
 
     /// Records an event on `regarding` (any object with apiVersion, kind and metadata).
-    pub fn note(&self, regarding: &Value, severity: Severity, reason: &'static str, message: impl Into<String>) {
-        let (regarding, message) = (Arc::new(reference(regarding)), message.into());
+    pub fn record(&self, regarding: &Value, severity: Severity, reason: &'static str, message: impl Into<String>) {
+        let (regarding, message) = (Arc::new(object_reference(regarding)), message.into());
         let entry = Entry { regarding, severity, reason, message, at: Timestamp::now() };
         let mut correlator = self.shared.correlator.lock();
         let recorded = correlator.record(entry, Instant::now());
         self.shared.is_flushed.send_replace(correlator.is_flushed());
         match recorded {
-            Recorded::Waiting => {}
-            Recorded::WakeWriter => self.shared.wake.notify_one(),
-            Recorded::Dropped => tracing::debug!(reason, "event dropped"),
+            RecordOutcome::Scheduled => {}
+            RecordOutcome::WakeWriter => self.shared.wake.notify_one(),
+            RecordOutcome::Dropped => {
+                tracing::debug!(reason, "an event is dropped because too many writes are scheduled")
+            }
         }
     }
 
     /// Waits until all events recorded so far are written or dropped. Updates of counts are not awaited.
-    pub async fn flushed(&self) {
+    pub async fn wait_flushed(&self) {
         let mut is_flushed = self.shared.is_flushed.subscribe();
         // The sender lives as long as `self`.
         drop(is_flushed.wait_for(|is_flushed| *is_flushed).await);
@@ -115,7 +118,7 @@ impl Events {
     }
 }
 
-fn reference(regarding: &Value) -> Value {
+fn object_reference(regarding: &Value) -> Value {
     json!({
         "apiVersion": unstructured::api_version(regarding), "kind": unstructured::kind(regarding),
         "namespace": unstructured::namespace(regarding), "name": unstructured::name(regarding),
@@ -135,7 +138,7 @@ impl Writer {
             let (due, next) = {
                 let (now, is_busy) = (Instant::now(), self.shared.write_load.is_busy());
                 let mut correlator = self.shared.correlator.lock();
-                let due = correlator.take_due(now, is_busy, BATCH);
+                let due = correlator.take_due(now, is_busy, BATCH_SIZE);
                 self.shared.is_flushed.send_replace(correlator.is_flushed());
                 (due, correlator.plan_wake(now))
             };
@@ -162,12 +165,12 @@ impl Writer {
     /// Updates the count of an event. `None` if it no longer exists.
     async fn update(&self, written: &EventName, occurrences: &Occurrences) -> Option<EventName> {
         let Occurrences { entry, count, .. } = occurrences;
-        let patch = json!({"count": count, "lastTimestamp": seconds(entry.at), "message": entry.message});
-        let resource = events();
+        let patch = json!({"count": count, "lastTimestamp": format_time(entry.at), "message": entry.message});
+        let resource = event_resource();
         match self.objects.merge(Target::new(&resource, &written.namespace, &written.name), &patch).await {
             Err(error) if error.is_not_found() => None,
             Err(error) => {
-                tracing::debug!(%error, "event not updated");
+                tracing::debug!(%error, "cannot update the count of an event");
                 Some(written.clone())
             }
             Ok(_) => Some(written.clone()),
@@ -175,27 +178,27 @@ impl Writer {
     }
 
     async fn create(&self, occurrences: &Occurrences) -> Option<EventName> {
-        let event = event_of(occurrences, self.component, Timestamp::now());
+        let event = new_event(occurrences, self.component, Timestamp::now());
         let NamespacedName { namespace, name } = unstructured::key(&event);
-        match self.objects.create(&events(), &namespace, &event).await {
+        match self.objects.create(&event_resource(), &namespace, &event).await {
             Ok(_) => Some(EventName { namespace, name }),
             Err(error) => {
-                tracing::debug!(%error, "event not written");
+                tracing::debug!(%error, "cannot write an event");
                 None
             }
         }
     }
 }
 
-fn events() -> Resource {
+fn event_resource() -> Resource {
     Resource::builtin("", "v1", "events", "Event", true)
 }
 
-fn seconds(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn event_of(Occurrences { entry, first, count }: &Occurrences, component: &str, now: Timestamp) -> Value {
+fn new_event(Occurrences { entry, first, count }: &Occurrences, component: &str, now: Timestamp) -> Value {
     let namespace = match unstructured::text(&entry.regarding, &["namespace"]) {
         "" => "default",
         namespace => namespace,
@@ -207,7 +210,7 @@ fn event_of(Occurrences { entry, first, count }: &Occurrences, component: &str, 
         "involvedObject": *entry.regarding,
         "type": if entry.severity == Severity::Warning { "Warning" } else { "Normal" },
         "reason": entry.reason, "message": entry.message, "count": count,
-        "firstTimestamp": seconds(*first), "lastTimestamp": seconds(entry.at),
+        "firstTimestamp": format_time(*first), "lastTimestamp": format_time(entry.at),
         "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
     })
 }

@@ -6,22 +6,22 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-type Turn = tokio::sync::Mutex<()>;
+type NameLock = tokio::sync::Mutex<()>;
 
 /// Locks that are held or awaited, by name.
 #[derive(Default)]
-pub struct KeyedMutex(Mutex<HashMap<String, Weak<Turn>>>);
+pub struct KeyedMutex(Mutex<HashMap<String, Weak<NameLock>>>);
 
 impl KeyedMutex {
     /// Acquires the lock of a name, until the guard is dropped.
-    pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
-        let turn = {
+    pub async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let lock = {
             let mut locks = self.0.lock();
-            locks.retain(|_, turn| turn.strong_count() > 0);
-            let turn = locks.get(name).and_then(Weak::upgrade).unwrap_or_default();
-            locks.insert(name.to_owned(), Arc::downgrade(&turn));
-            turn
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let lock = locks.get(name).and_then(Weak::upgrade).unwrap_or_default();
+            locks.insert(name.to_owned(), Arc::downgrade(&lock));
+            lock
         };
-        turn.lock_owned().await
+        lock.lock_owned().await
     }
 }

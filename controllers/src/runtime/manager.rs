@@ -13,8 +13,8 @@ use crate::reports;
 use crate::runtime::config::Config;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Objects;
-use crate::runtime::event_recorder::Events;
-use crate::runtime::workqueue::Busy;
+use crate::runtime::event_recorder::EventRecorder;
+use crate::runtime::workqueue::AnyQueue;
 use crate::runtime::write_fence::Fence;
 use crate::scheduling::scheduler::Scheduler;
 
@@ -45,7 +45,7 @@ pub struct Manager {
 
 impl Manager {
     /// Starts all controllers against the control plane of the cache's fleet. The cache must have been opened with
-    /// [`crate::cache::chosen_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync with
+    /// [`crate::cache::indexed_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync with
     /// the control plane has finished, and when a task has stopped.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)
@@ -62,29 +62,29 @@ impl Manager {
         Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
     }
 
-    fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, only_observe: bool) -> Self {
+    fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, is_observer: bool) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
-        let (cache, informer) = Cache::new(index, config.decoded_bytes);
-        let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
-        let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
+        let (cache, informer) = Cache::new(index, config.max_decoded_bytes);
+        let event_client = Objects::fenced(fleet.control_plane(), config.fence.clone());
+        let (events, event_writer) = EventRecorder::new(event_client, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
         // Entries about completed writes are recorded even after the fence has ended.
         let (objects, write_load) = (Objects::new(fleet.control_plane()), Arc::clone(events.write_load()));
-        let (journal, entries) =
+        let (journal, journal_writer) =
             Journal::new(objects, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
         let context = Context::new(fleet, cache, events, journal, config);
         let setup = Setup::new(Arc::clone(&context));
         let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
-        if only_observe {
-            dispatcher.queues().for_each(Busy::close);
+        if is_observer {
+            dispatcher.queues().for_each(AnyQueue::close);
         }
-        context.metrics.count_queues(dispatcher.queues());
+        context.metrics.register_queues(dispatcher.queues());
         let (health, reader) = watch::channel(Err(UnhealthyReason::Starting));
         let services = Services {
             informer,
-            event_recorder: expect_stop(writer, "the event recorder", stop.clone()),
-            journal: expect_stop(entries, "the journal", closing.clone()),
+            event_recorder: expect_stop(event_writer, "the event recorder", stop.clone()),
+            journal: expect_stop(journal_writer, "the journal", closing.clone()),
             close_journal: closing,
         };
         let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), services);
@@ -116,20 +116,20 @@ impl Manager {
     /// key or a deferred write, and all recorded events and journal entries are created. Periodic reconciles, repeated
     /// failures and updates of the counts of events are not awaited.
     pub async fn idle(&self) {
-        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
+        let mut finished: Vec<_> = self.dispatcher.queues().map(AnyQueue::finished).collect();
         let (mut undispatched, mut dispatched) = (self.context.cache.undispatched(), self.context.cache.dispatched());
         let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
             dispatched.mark_unchanged();
             let is_dispatched = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
-            let idle = is_dispatched && self.dispatcher.is_idle();
+            let is_idle = is_dispatched && self.dispatcher.is_idle();
             // A write in the meantime may have enqueued a key in a queue that was checked before.
-            if idle && !undispatched.has_changed().unwrap_or_default() {
+            if is_idle && !undispatched.has_changed().unwrap_or_default() {
                 if events.is_flushed() && journal.is_flushed() {
                     return;
                 }
-                events.flushed().await;
-                journal.flushed().await;
+                events.wait_flushed().await;
+                journal.wait_flushed().await;
                 continue;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
@@ -148,11 +148,11 @@ impl Manager {
 
     /// Waits for this many more reconciles of all controllers together.
     pub async fn wait_for_reconciles(&self, times: u64) {
-        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
-        let mut wanted = None;
+        let mut finished: Vec<_> = self.dispatcher.queues().map(AnyQueue::finished).collect();
+        let mut target = None;
         loop {
             let reconciles = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
-            if reconciles >= *wanted.get_or_insert(reconciles + times) {
+            if reconciles >= *target.get_or_insert(reconciles + times) {
                 return;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));

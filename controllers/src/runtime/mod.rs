@@ -13,7 +13,7 @@ pub mod dynamic_client;
 pub mod event_recorder;
 pub mod keyed_mutex;
 pub mod manager;
-mod registered;
+mod registered_controller;
 pub mod registry;
 pub mod rest_mapper;
 pub mod selection;

@@ -1,7 +1,7 @@
 //! The registry: one line per controller.
 
 use super::controller::{Controller, Switch};
-use super::registered::{Entry, Registered};
+use super::registered_controller::{ControllerEntry, RegisteredController};
 use super::setup::Setup;
 use crate::autoscaling::{deployment_replicas_syncer, hpa_scale_target_marker};
 use crate::cluster::{agent_csr_approving, cluster, cluster_status, cluster_taint_policy, remedy, unified_auth};
@@ -55,12 +55,12 @@ pub const CONTROLLERS: [Registration; 33] = [
 pub struct Registration {
     pub name: &'static str,
     pub switch: Switch,
-    create: fn(&Setup) -> Box<dyn Registered>,
+    create: fn(&Setup) -> Box<dyn RegisteredController>,
 }
 
 impl Registration {
     pub const fn of<C: Controller>() -> Self {
-        Registration { name: C::NAME, switch: C::SWITCH, create: Entry::<C>::create }
+        Registration { name: C::NAME, switch: C::SWITCH, create: ControllerEntry::<C>::create }
     }
 }
 
@@ -86,7 +86,7 @@ impl Registry {
         self.0.iter().map(|registration| registration.switch)
     }
 
-    pub(crate) fn create(&self, setup: &Setup) -> Vec<Box<dyn Registered>> {
+    pub(crate) fn create(&self, setup: &Setup) -> Vec<Box<dyn RegisteredController>> {
         self.0.iter().map(|registration| (registration.create)(setup)).collect()
     }
 }

@@ -30,21 +30,21 @@ struct Entry {
 }
 
 /// The served resources of all clusters.
-pub struct Catalog {
+pub struct RestMapper {
     fleet: Fleet,
-    known: RwLock<HashMap<ClusterName, Entry>>,
+    entries: RwLock<HashMap<ClusterName, Entry>>,
     discovery_locks: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Catalog {
+impl RestMapper {
     pub fn new(fleet: Fleet) -> Self {
-        Catalog { fleet, known: RwLock::default(), discovery_locks: Mutex::default() }
+        RestMapper { fleet, entries: RwLock::default(), discovery_locks: Mutex::default() }
     }
 
     /// The resource of a kind, if it is known without discovery.
-    pub fn known(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Option<Resource> {
-        let known = self.known.read();
-        let resources = &known.get(cluster)?.resources.resources;
+    pub fn find_cached(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Option<Resource> {
+        let entries = self.entries.read();
+        let resources = &entries.get(cluster)?.resources.resources;
         let found =
             resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version)?;
         Some(Resource { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
@@ -52,19 +52,20 @@ impl Catalog {
 
     /// The resource of a kind. Runs discovery if it is not known.
     pub async fn find(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Result<Resource, Error> {
-        if let Some(resource) = self.known(cluster, api_version, kind) {
+        if let Some(resource) = self.find_cached(cluster, api_version, kind) {
             return Ok(resource);
         }
         let lock = Arc::clone(self.discovery_locks.lock().entry(cluster.clone()).or_default());
         let _guard = lock.lock().await;
-        if let Some(resource) = self.known(cluster, api_version, kind) {
+        if let Some(resource) = self.find_cached(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.refreshed_at.elapsed() < RETRY_INTERVAL);
-        if !fresh {
+        let is_fresh =
+            self.entries.read().get(cluster).is_some_and(|entry| entry.refreshed_at.elapsed() < RETRY_INTERVAL);
+        if !is_fresh {
             self.refresh(cluster).await?;
         }
-        self.known(cluster, api_version, kind).ok_or_else(|| Error::UnknownKind {
+        self.find_cached(cluster, api_version, kind).ok_or_else(|| Error::UnknownKind {
             cluster: cluster.clone(),
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -74,7 +75,7 @@ impl Catalog {
     /// Runs discovery in a cluster.
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
-        let before = self.known.read().get(cluster).and_then(|entry| entry.discovered.clone());
+        let before = self.entries.read().get(cluster).and_then(|entry| entry.discovered.clone());
         let discovered = match timeout(DISCOVERY_TIMEOUT, discover_again(&client, before.as_ref())).await {
             Ok(discovered) => discovered?,
             Err(_) => {
@@ -83,32 +84,32 @@ impl Catalog {
             }
         };
         let resources = Arc::clone(&discovered.resources);
-        let mut known = self.known.write();
-        let from_cache = known.remove(cluster).and_then(|entry| entry.from_cache);
+        let mut entries = self.entries.write();
+        let from_cache = entries.remove(cluster).and_then(|entry| entry.from_cache);
         let entry = Entry {
             resources: Arc::clone(&resources),
             discovered: Some(discovered),
             refreshed_at: Instant::now(),
             from_cache,
         };
-        known.insert(cluster.clone(), entry);
+        entries.insert(cluster.clone(), entry);
         Ok(resources)
     }
 
     /// Takes the served resources from the cache.
     pub fn update_from_cache(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
-        let mut known = self.known.write();
-        let is_old =
+        let mut entries = self.entries.write();
+        let is_unchanged =
             |entry: &Entry| entry.from_cache.as_ref().is_some_and(|from_cache| Arc::ptr_eq(from_cache, served));
-        if !known.get(cluster).is_some_and(is_old) {
-            let discovered = known.remove(cluster).and_then(|entry| entry.discovered);
+        if !entries.get(cluster).is_some_and(is_unchanged) {
+            let discovered = entries.remove(cluster).and_then(|entry| entry.discovered);
             let (resources, from_cache) = (Arc::clone(served), Some(Arc::clone(served)));
-            known.insert(cluster.clone(), Entry { resources, discovered, refreshed_at: Instant::now(), from_cache });
+            entries.insert(cluster.clone(), Entry { resources, discovered, refreshed_at: Instant::now(), from_cache });
         }
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
-        self.known.write().remove(cluster);
+        self.entries.write().remove(cluster);
         self.discovery_locks.lock().remove(cluster);
     }
 }

@@ -1,4 +1,5 @@
-//! Which controllers run (`--controllers`), by the names of Karmada's controllers. Read once, at start.
+//! Selection of the controllers that run (`--controllers`), by the names of Karmada's controllers. The flag is read
+//! once, at start.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -6,22 +7,24 @@ use std::str::FromStr;
 use super::controller::Switch;
 use super::registry::Registry;
 
-/// Enabled names. `Default` is Karmada's selection.
+/// Names of the enabled controllers. `Default` has the controllers that run by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(BTreeSet<&'static str>);
 
 /// An invalid `--controllers` list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
+    /// No controller has this name.
     #[error("unknown controller {name:?}; known controllers: {known} (prefix a name with - to disable it), and *", known = known.join(", "))]
     Unknown { name: String, known: Vec<&'static str> },
+    /// The list enables some names of a controller and disables others.
     #[error("{} select the same controller: enable or disable all of them together", .0.join(", "))]
-    OneController(Vec<&'static str>),
+    SplitController(Vec<&'static str>),
 }
 
 impl Default for Selection {
     fn default() -> Self {
-        Selection::standard(&Registry::default())
+        Selection::defaults(&Registry::default())
     }
 }
 
@@ -35,9 +38,9 @@ impl FromStr for Selection {
 
 impl Selection {
     /// Controllers of a registry that run by default.
-    pub fn standard(registry: &Registry) -> Self {
-        let on = registry.switches().filter(|switch| switch.is_on_by_default());
-        Selection(on.flat_map(Switch::names).copied().collect())
+    pub fn defaults(registry: &Registry) -> Self {
+        let enabled = registry.switches().filter(|switch| switch.is_on_by_default());
+        Selection(enabled.flat_map(Switch::names).copied().collect())
     }
 
     /// All controllers.
@@ -50,22 +53,22 @@ impl Selection {
     pub fn parse(registry: &Registry, list: &str) -> Result<Self, SelectionError> {
         let all: BTreeSet<&'static str> = registry.switches().flat_map(Switch::names).copied().collect();
         let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
-        let named = |entry: &str| entry.strip_prefix('-').unwrap_or(entry).to_owned();
-        let is_known = |entry: &str| entry == "*" || all.contains(named(entry).as_str());
+        let name_of = |entry: &str| entry.strip_prefix('-').unwrap_or(entry).to_owned();
+        let is_known = |entry: &str| entry == "*" || all.contains(name_of(entry).as_str());
         if let Some(unknown) = entries.iter().find(|entry| !is_known(entry)) {
-            return Err(SelectionError::Unknown { name: named(unknown), known: all.into_iter().collect() });
+            return Err(SelectionError::Unknown { name: name_of(unknown), known: all.into_iter().collect() });
         }
-        let standard = if entries.contains(&"*") { Selection::standard(registry).0 } else { BTreeSet::new() };
-        let listed = |name: &str| Some(!entries.iter().find(|entry| named(entry) == name)?.starts_with('-'));
+        let defaults = if entries.contains(&"*") { Selection::defaults(registry).0 } else { BTreeSet::new() };
+        let listed = |name: &str| Some(!entries.iter().find(|entry| name_of(entry) == name)?.starts_with('-'));
         let selection =
-            Selection(all.into_iter().filter(|name| listed(name).unwrap_or_else(|| standard.contains(name))).collect());
+            Selection(all.into_iter().filter(|name| listed(name).unwrap_or_else(|| defaults.contains(name))).collect());
         let is_split = |switch: &Switch| {
             let enabled = switch.names().iter().filter(|name| selection.is_enabled(name)).count();
             enabled != 0 && enabled != switch.names().len()
         };
         match registry.switches().find(is_split) {
             None => Ok(selection),
-            Some(switch) => Err(SelectionError::OneController(switch.names().to_vec())),
+            Some(switch) => Err(SelectionError::SplitController(switch.names().to_vec())),
         }
     }
 
@@ -75,7 +78,7 @@ impl Selection {
     }
 
     /// Returns true if the controller of a switch runs.
-    pub fn runs(&self, switch: Switch) -> bool {
+    pub fn should_run(&self, switch: Switch) -> bool {
         match switch {
             Switch::Always | Switch::Parts(_) => true,
             Switch::OnByDefault(names) | Switch::OffByDefault(names) => names.iter().any(|name| self.is_enabled(name)),
@@ -88,8 +91,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn without(mut selection: Selection, less: &[&str]) -> Selection {
-        selection.0.retain(|name| !less.contains(name));
+    fn without(mut selection: Selection, names: &[&str]) -> Selection {
+        selection.0.retain(|name| !names.contains(name));
         selection
     }
 
@@ -97,19 +100,19 @@ mod tests {
         ["federatedResourceQuotaSync", "federatedResourceQuotaStatus", "federatedResourceQuotaEnforcement"];
 
     #[rstest]
-    #[case::standard("*", Selection::default())]
-    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer,descheduler", Selection::all())]
-    #[case::less("*,-namespace", without(Selection::default(), &["namespace"]))]
-    #[case::only("cluster", Selection(["cluster"].into()))]
-    #[case::no_star("-cluster", Selection(BTreeSet::new()))]
-    #[case::first_entry_counts("-cluster,*,cluster", without(Selection::default(), &["cluster"]))]
+    #[case::defaults("*", Selection::default())]
+    #[case::all("*,hpaScaleTargetMarker, deploymentReplicasSyncer,descheduler", Selection::all())]
+    #[case::one_disabled("*,-namespace", without(Selection::default(), &["namespace"]))]
+    #[case::one_enabled("cluster", Selection(["cluster"].into()))]
+    #[case::without_defaults("-cluster", Selection(BTreeSet::new()))]
+    #[case::first_entry_takes_effect("-cluster,*,cluster", without(Selection::default(), &["cluster"]))]
     #[case::both_names_off("*,-execution,-workStatus", without(Selection::default(), &["execution", "workStatus"]))]
     #[case::all_names_of_quotas_off(
         "*,-federatedResourceQuotaSync,-federatedResourceQuotaStatus,-federatedResourceQuotaEnforcement",
         without(Selection::default(), &QUOTAS)
     )]
-    #[case::part("gracefulEviction", Selection(["gracefulEviction"].into()))]
-    fn lists(#[case] list: &str, #[case] expected: Selection) {
+    #[case::part_of_a_controller("gracefulEviction", Selection(["gracefulEviction"].into()))]
+    fn valid_lists(#[case] list: &str, #[case] expected: Selection) {
         assert_eq!(list.parse(), Ok(expected));
     }
 
@@ -123,14 +126,14 @@ mod tests {
         "federatedResourceQuotaEnforcement, federatedResourceQuotaStatus, federatedResourceQuotaSync select the same"
     )]
     fn invalid_lists(#[case] list: &str, #[case] message: &str) {
-        let error = list.parse::<Selection>().expect_err("refused").to_string();
+        let error = list.parse::<Selection>().expect_err("an invalid list").to_string();
         assert!(error.contains(message), "{error}");
     }
 
     #[test]
     fn always_running_controllers_ignore_the_list() {
         let none = Selection(BTreeSet::new());
-        assert!(none.runs(Switch::Always) && none.runs(Switch::Parts(&["gracefulEviction"])));
-        assert!(!none.runs(Switch::OnByDefault(&["cluster"])) && !none.is_enabled("gracefulEviction"));
+        assert!(none.should_run(Switch::Always) && none.should_run(Switch::Parts(&["gracefulEviction"])));
+        assert!(!none.should_run(Switch::OnByDefault(&["cluster"])) && !none.is_enabled("gracefulEviction"));
     }
 }

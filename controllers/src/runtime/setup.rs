@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::controller::{Controller, Key};
 use crate::runtime::context::Context;
-use crate::runtime::workqueue::{Busy, Priority, Queue};
+use crate::runtime::workqueue::{AnyQueue, Priority, Queue};
 
 /// Enqueues keys of a controller. Cheap to clone.
 pub struct Trigger<K>(Queue<K>);
@@ -28,7 +28,7 @@ impl<K: Key> Trigger<K> {
 
     /// Enqueues `key`, and sets its priority.
     pub fn add_with_priority(&self, key: K, priority: Priority) {
-        self.0.add_first(key, priority);
+        self.0.add_with_priority(key, priority);
     }
 
     /// Enqueues keys whose last reconcile was [`crate::runtime::workqueue::Outcome::Parked`].
@@ -46,15 +46,15 @@ impl Resync {
         self.0.notify_one();
     }
 
-    pub(super) async fn requested(&self) {
+    pub(super) async fn wait_for_request(&self) {
         self.0.notified().await;
     }
 }
 
-/// The queue of a controller.
-struct QueueOf<C: Controller>(Queue<C::Key>);
+/// The queue of a controller, as a distinct type for each controller, so that [`Setup::shared`] distinguishes them.
+struct ControllerQueue<C: Controller>(Queue<C::Key>);
 
-/// Creates each controller, its queue and shared state on first use.
+/// Creates each controller, its queue and the shared state when they are first requested.
 pub struct Setup {
     pub context: Arc<Context>,
     pub resync: Resync,
@@ -78,12 +78,13 @@ impl Setup {
         created
     }
 
-    /// Another controller, to call its methods. Two controllers must not depend on each other; triggers are not
-    /// restricted.
+    /// Another controller, to call its methods. Two controllers must not need each other, because
+    /// their construction would recurse. Triggers have no such restriction.
     pub fn controller<C: Controller>(&self) -> Arc<C> {
         self.shared(|setup| Arc::new(C::new(setup)))
     }
 
+    /// A trigger that enqueues keys of another controller.
     pub fn trigger<C: Controller>(&self) -> Trigger<C::Key> {
         Trigger(self.queue::<C>())
     }
@@ -92,11 +93,11 @@ impl Setup {
     pub(crate) fn queue<C: Controller>(&self) -> Queue<C::Key> {
         let queue = self.shared(|setup| {
             let queue = Queue::new(C::NAME);
-            if !setup.context.config.controllers.runs(C::SWITCH) {
+            if !setup.context.config.controllers.should_run(C::SWITCH) {
                 queue.close();
             }
-            Arc::new(QueueOf::<C>(match C::durations(&setup.context) {
-                Some(durations) => queue.timed(durations),
+            Arc::new(ControllerQueue::<C>(match C::durations(&setup.context) {
+                Some(durations) => queue.with_durations(durations),
                 None => queue,
             }))
         });

@@ -11,14 +11,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::dispatcher::Dispatcher;
-use super::registered::Task;
+use super::registered_controller::Task;
 use crate::cache::{EventHandler, Informer};
 use crate::runtime::context::Context;
 use crate::runtime::manager::UnhealthyReason;
 
 /// Timeout of the initial list of a template resource, so that one that cannot be listed does not block the
 /// propagation of others.
-const FIRST_LIST: Duration = Duration::from_secs(10);
+const TEMPLATE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tasks that do not belong to a controller.
 pub(crate) struct Services {
@@ -45,52 +45,52 @@ pub(crate) async fn supervise(
     tasks.spawn(services.journal);
     // Stops immediately with `stop`: from then on no changes are dispatched, and the next leader in this process
     // waits for this task.
-    let reading = read_control_plane(&dispatcher, &context);
-    stop.run_until_cancelled(observed(reading, &mut tasks, &health, &stop)).await;
+    let sync = sync_control_plane(&dispatcher, &context);
+    stop.run_until_cancelled(wait_and_report(sync, &mut tasks, &health, &stop)).await;
     dispatcher.prepare().await;
     dispatcher.tasks(&stop).into_iter().for_each(|task| drop(tasks.spawn(task)));
     tasks.spawn(Arc::clone(&dispatcher.discoverer).run(stop.clone()));
-    tasks.spawn(Arc::clone(&dispatcher).keep_resyncing(stop.clone()));
+    tasks.spawn(Arc::clone(&dispatcher).run_resyncs(stop.clone()));
     if !stop.is_cancelled() {
         health.send_if_modified(set_healthy);
     }
     loop {
-        let ended = tokio::select! {
-            ended = tasks.join_next() => ended,
+        let result = tokio::select! {
+            result = tasks.join_next() => result,
             // The journal stops last, since it writes the entries of the others.
             () = stop.cancelled(), if tasks.len() == 1 => {
                 services.close_journal.cancel();
                 tasks.join_next().await
             }
         };
-        let Some(ended) = ended else { return };
-        report(ended, &health, &stop);
+        let Some(result) = result else { return };
+        report(result, &health, &stop);
     }
 }
 
-/// Waits for `reading`, and reports tasks that stop meanwhile, since `reading` may depend on them and never finish.
-async fn observed(
-    reading: impl Future<Output = ()>,
+/// Waits for `sync`, and reports tasks that stop meanwhile, since `sync` may depend on them and never finish.
+async fn wait_and_report(
+    sync: impl Future<Output = ()>,
     tasks: &mut JoinSet<Result<(), String>>,
     health: &watch::Sender<Result<(), UnhealthyReason>>,
     stop: &CancellationToken,
 ) {
-    let mut reading = pin!(reading);
+    let mut sync = pin!(sync);
     loop {
         tokio::select! {
-            () = &mut reading => return,
-            Some(ended) = tasks.join_next() => report(ended, health, stop),
+            () = &mut sync => return,
+            Some(result) = tasks.join_next() => report(result, health, stop),
         }
     }
 }
 
 /// Sets `health` to an error, unless the task was stopped.
 fn report(
-    ended: Result<Result<(), String>, JoinError>,
+    result: Result<Result<(), String>, JoinError>,
     health: &watch::Sender<Result<(), UnhealthyReason>>,
     stop: &CancellationToken,
 ) {
-    let reason = match ended {
+    let reason = match result {
         Ok(Ok(())) if stop.is_cancelled() => return,
         Ok(Ok(())) => "a task stopped unexpectedly".to_owned(),
         Ok(Err(reason)) => reason,
@@ -124,16 +124,16 @@ pub(crate) fn expect_stop(
 
 /// Collects the resources that controllers watch, and waits for their initial lists, so that controllers do not
 /// decide by incomplete state.
-async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
+async fn sync_control_plane(dispatcher: &Dispatcher, context: &Context) {
     let (control_plane, cache) = (&context.control_plane, &context.cache);
     let needed = dispatcher.resources();
     needed.iter().for_each(|resource| cache.collect(control_plane, resource));
-    dispatcher.discoverer.first_discovery().await;
+    dispatcher.discoverer.wait_for_discovery().await;
     for resource in &needed {
         while !cache.wait_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
     }
     for resource in cache.resources(control_plane) {
-        if !cache.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
+        if !cache.wait_synced(control_plane, &resource.gvr, TEMPLATE_LIST_TIMEOUT).await {
             tracing::warn!(resource = %resource.gvr, "the resource has not been listed yet");
         }
     }
@@ -150,9 +150,9 @@ mod tests {
         let stop = CancellationToken::new();
         let (health, mut reported) = watch::channel(Err(UnhealthyReason::Starting));
         // The sync waits for the task.
-        let reading = std::future::pending();
+        let sync = std::future::pending();
         tokio::select! {
-            () = observed(reading, &mut tasks, &health, &stop) => panic!("nothing was read"),
+            () = wait_and_report(sync, &mut tasks, &health, &stop) => panic!("the sync cannot finish"),
             broken = reported.wait_for(|health| matches!(health, Err(UnhealthyReason::Broken(_)))) => drop(broken.unwrap()),
         }
         assert!(!health.send_if_modified(set_healthy), "a stopped task stays reported");

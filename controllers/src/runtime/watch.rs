@@ -115,7 +115,8 @@ impl Source {
         Source::Templates(resources.into_iter().cloned().collect())
     }
 
-    fn has(&self, change: &Change) -> bool {
+    /// True if a change is one of this source.
+    fn matches(&self, change: &Change) -> bool {
         let gvr = &change.resource.gvr;
         match self {
             Source::AllOfMembers => !change.cluster.is_control_plane(),
@@ -156,7 +157,7 @@ pub struct Watch<C: Controller> {
 impl<C: Controller> Watch<C> {
     /// Keys that a change enqueues. None if it is not a change of this source.
     pub(super) async fn requests(&self, controller: &C, change: &Change) -> Result<Requests<C::Key>, Error> {
-        if !self.source.has(change) {
+        if !self.source.matches(change) {
             return Ok(Requests::none());
         }
         match self.handler {

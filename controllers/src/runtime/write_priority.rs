@@ -14,29 +14,29 @@ use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 use parking_lot::Mutex;
 
 /// Number of concurrent writes at which the control plane counts as under write load.
-const BUSY: usize = 8;
+const BUSY_WRITES: usize = 8;
 
 /// Times since the first deferral at which a status is checked again under write load. After the last one, it is
 /// written under any load.
-const CHECKS: [Duration; 4] =
+const CHECK_TIMES: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(6), Duration::from_secs(10)];
 /// Longest deferral of a status that is still changing, in a burst.
-const BURST_DEFERRAL: Duration = Duration::from_secs(10);
+const MAX_BURST_DEFERRAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two writes of a status that is still changing.
-const INTERVAL: Duration = Duration::from_secs(1);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changed statuses per second, and above them, that are not a burst.
 const STATUS_BURST: BurstLimits = BurstLimits { rate: 10.0, begin: 50.0 };
 
 /// Load of the control plane, as far as this process causes it.
 #[derive(Debug)]
 pub struct WriteLoad {
-    under_way: AtomicUsize,
+    in_progress: AtomicUsize,
     statuses: Mutex<BurstDetector>,
 }
 
 impl Default for WriteLoad {
     fn default() -> Self {
-        WriteLoad { under_way: AtomicUsize::new(0), statuses: Mutex::new(BurstDetector::new(STATUS_BURST)) }
+        WriteLoad { in_progress: AtomicUsize::new(0), statuses: Mutex::new(BurstDetector::new(STATUS_BURST)) }
     }
 }
 
@@ -46,19 +46,20 @@ pub struct WriteInProgress<'t>(&'t WriteLoad);
 
 impl Drop for WriteInProgress<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.in_progress.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl WriteLoad {
+    /// Counts a write that propagates a template until the guard is dropped.
     pub fn begin(&self) -> WriteInProgress<'_> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.in_progress.fetch_add(1, Ordering::Relaxed);
         WriteInProgress(self)
     }
 
     /// Returns true if the control plane is under write load.
     pub fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) >= BUSY
+        self.in_progress.load(Ordering::Relaxed) >= BUSY_WRITES
     }
 
     /// Counts a changed status unless it was deferred before, and returns the pressure.
@@ -84,13 +85,13 @@ pub enum Progress {
 }
 
 impl Progress {
-    pub fn changing_if(is_changing: bool) -> Self {
+    pub fn from_changing(is_changing: bool) -> Self {
         if is_changing { Progress::Changing } else { Progress::Settled }
     }
 
     /// True if an object with this health is expected to become healthy. One that was healthy before has settled, so
     /// that its failure is written at once.
-    pub fn is_rising(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
+    pub fn is_becoming_healthy(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
         now == Some(&ResourceHealth::Unhealthy) && written != Some(&ResourceHealth::Healthy)
     }
 }
@@ -121,10 +122,10 @@ pub fn deferral(status: &ChangedStatus) -> Option<Duration> {
     let ChangedStatus { progress, pressure, deferred, since_written } = *status;
     let until = |limit: Duration, passed: Duration| limit.checked_sub(passed).filter(|rest| !rest.is_zero());
     match (pressure, progress) {
-        (Pressure::Load, _) => CHECKS.into_iter().find_map(|check| until(check, deferred)),
-        (Pressure::Burst, Progress::Changing) => until(BURST_DEFERRAL, deferred),
+        (Pressure::Load, _) => CHECK_TIMES.into_iter().find_map(|check| until(check, deferred)),
+        (Pressure::Burst, Progress::Changing) => until(MAX_BURST_DEFERRAL, deferred),
         (Pressure::None, Progress::Changing) | (Pressure::Burst, Progress::Settled) => {
-            since_written.and_then(|since| until(INTERVAL, since))
+            since_written.and_then(|since| until(MIN_WRITE_INTERVAL, since))
         }
         (Pressure::None, Progress::Settled) => None,
     }
@@ -139,7 +140,7 @@ pub struct DeferredWrites<K> {
 #[derive(Debug)]
 struct DeferralState<K> {
     waiting: HashMap<K, Instant>,
-    /// Times of the last writes. Those older than [`INTERVAL`] are removed with the next write.
+    /// Times of the last writes. Those older than [`MIN_WRITE_INTERVAL`] are removed with the next write.
     written: HashMap<K, Instant>,
     /// The same writes, oldest first. A key that was written again is in it twice.
     order: VecDeque<(Instant, K)>,
@@ -198,7 +199,7 @@ impl<K: Hash + Eq + Clone> DeferredWrites<K> {
 
 impl<K: Hash + Eq + Clone> DeferralState<K> {
     fn record_write(&mut self, key: K, now: Instant) {
-        let is_old = |(at, _): &(Instant, K)| now.saturating_duration_since(*at) >= INTERVAL;
+        let is_old = |(at, _): &(Instant, K)| now.saturating_duration_since(*at) >= MIN_WRITE_INTERVAL;
         while self.order.front().is_some_and(is_old)
             && let Some((at, oldest)) = self.order.pop_front()
         {
@@ -259,24 +260,24 @@ mod tests {
         #[case] now: Option<ResourceHealth>,
         #[case] expected: bool,
     ) {
-        assert_eq!(Progress::is_rising(written.as_ref(), now.as_ref()), expected);
+        assert_eq!(Progress::is_becoming_healthy(written.as_ref(), now.as_ref()), expected);
     }
 
     #[test]
     fn writes_are_deferred_under_load_for_a_limited_time() {
         let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
-        let look = |seconds| {
+        let wait = |seconds| {
             let now = start + Duration::from_secs(seconds);
-            deferred.wait_at(&write_load, &1, deferred.begin(&1), SETTLED, now).map(|wait| wait.as_secs())
+            deferred.wait_at(&write_load, &1, deferred.begin(&1), SETTLED, now).map(|delay| delay.as_secs())
         };
-        assert_eq!(look(0), None);
-        let writes: Vec<WriteInProgress<'_>> = (0..BUSY).map(|_| write_load.begin()).collect();
-        assert_eq!([look(10), look(11), look(13), look(16)], [1, 2, 3, 4].map(Some));
+        assert_eq!(wait(0), None);
+        let writes: Vec<WriteInProgress<'_>> = (0..BUSY_WRITES).map(|_| write_load.begin()).collect();
+        assert_eq!([wait(10), wait(11), wait(13), wait(16)], [1, 2, 3, 4].map(Some));
         assert!(!deferred.is_empty());
-        assert_eq!(look(20), None);
-        assert_eq!(look(21), Some(1), "the next write is deferred again");
+        assert_eq!(wait(20), None);
+        assert_eq!(wait(21), Some(1), "the next write is deferred again");
         drop(writes);
-        assert_eq!(look(22), None);
+        assert_eq!(wait(22), None);
         assert!(deferred.is_empty() && !write_load.is_busy());
     }
 
@@ -293,14 +294,14 @@ mod tests {
     #[test]
     fn in_a_burst_a_changing_status_is_written_once_it_has_settled() {
         let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
-        let look = |key, progress, millis| {
+        let wait = |key, progress, millis| {
             let now = start + Duration::from_millis(millis);
             deferred.wait_at(&write_load, &key, deferred.begin(&key), progress, now).is_some()
         };
-        let deferrals = (0..100).filter(|key| look(*key, CHANGING, 0)).count();
+        let deferrals = (0..100).filter(|key| wait(*key, CHANGING, 0)).count();
         assert_eq!(deferrals, 51, "from the beginning of the burst");
-        assert!(look(99, CHANGING, 500), "still changing");
-        assert!(!look(99, SETTLED, 600), "settled");
-        assert!(!look(98, CHANGING, 9_000), "the burst is over");
+        assert!(wait(99, CHANGING, 500), "still changing");
+        assert!(!wait(99, SETTLED, 600), "settled");
+        assert!(!wait(98, CHANGING, 9_000), "the burst is over");
     }
 }

@@ -15,7 +15,8 @@ use crate::runtime::dynamic_client::{Resource, Target};
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
         decode(unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
-    let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
+    let resource = match context.rest_mapper.find(&context.control_plane, &reference.api_version, &reference.kind).await
+    {
         Ok(resource) => resource,
         Err(Error::UnknownKind { .. }) => return Ok(None),
         Err(error) => return Err(error),

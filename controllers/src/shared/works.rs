@@ -6,7 +6,7 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_plan::work::construct::{DesiredWork, WorkPlan};
-use crowsnest_plan::work::holder::WorkOwner;
+use crowsnest_plan::work::owner::WorkOwner;
 
 use crate::Error;
 use crate::runtime::context::{Context, new_id};
@@ -36,7 +36,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
             let object = ObjectIdentity::of(&desired.manifest);
             let hint = desired.other_object(existing).map_or("", |_| "; rename the object");
             let message = format!("cannot write Work {namespace}/{name} for {object}: it belongs to {held}{hint}");
-            context.events.note(existing, Severity::Warning, event::SYNC_WORK_FAILED, message.as_str());
+            context.events.record(existing, Severity::Warning, event::SYNC_WORK_FAILED, message.as_str());
             return Err(Error::Apply(message));
         }
     }

@@ -6,7 +6,7 @@ use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom, definition};
+use crate::test_env::{TestEnv, builtin, custom, definition};
 use crate::{condition_is, policy, propagation_policy};
 
 const GROUP: &str = "autoscaling.karmada.io";
@@ -40,7 +40,7 @@ fn autoscaler(name: &str, target: &str, least: i64, most: i64) -> Value {
 }
 
 /// Defines PodMetrics in the control plane, so that tests can create them.
-async fn serve_metrics(home: &Home, control_plane: &Objects) {
+async fn serve_metrics(env: &TestEnv, control_plane: &Objects) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let manifest = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -54,17 +54,17 @@ async fn serve_metrics(home: &Home, control_plane: &Objects) {
         },
     });
     control_plane.create(&definition(), "", &manifest).await.unwrap();
-    home.gone(control_plane, &pod_metrics(), "default", "none").await;
+    env.wait_for_deletion(control_plane, &pod_metrics(), "default", "none").await;
 }
 
 /// Creates a ready pod in a cluster, with its CPU usage.
-async fn run(home: &Home, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
+async fn run(env: &TestEnv, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
     let pods = builtin("", "pods", "Pod");
     let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
     let manifest = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
         "spec": {"containers": [container]}});
-    let member = home.member(cluster);
+    let member = env.member(cluster);
     let mut pod = member.create(&pods, "default", &manifest).await.unwrap();
     let long_ago = "2020-01-01T00:00:00Z";
     pod["status"] = json!({"phase": "Running", "startTime": long_ago,
@@ -89,14 +89,14 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     let conformance = Config::conformance();
     let (autoscaling_sync, downscale_stabilization) = (Duration::from_millis(100), Duration::ZERO);
     let periods = Periods { autoscaling_sync, downscale_stabilization, ..conformance.periods.clone() };
-    let home = Home::start_as(&["m1", "m2"], Config { periods, ..conformance }).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&["m1", "m2"], Config { periods, ..conformance }).await;
+    let control_plane = env.objects();
 
     // First there is no target, then no binding, then no metrics.
     control_plane.create(&federated(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
     let unable =
         |wanted: &'static str| move |object: &Value| reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted);
-    let fetched = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
+    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
     let message =
         "the HPA controller was unable to get the target reference object: deployments.apps \"web\" not found";
     assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
@@ -106,13 +106,13 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     );
     let deployments = builtin("apps", "deployments", "Deployment");
     control_plane.create(&deployments, "default", &deployment(2)).await.unwrap();
-    let fetched = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
+    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
     let message = "the HPA controller was unable to get the binding by scaleTargetRef: target resource has no label";
     assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
     let placed = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
     control_plane.create(&propagation_policy(), "default", &placed).await.unwrap();
-    let fetched = home
-        .when(&control_plane, &federated(), "default", "h", |object| condition_is(object, "ScalingActive", "False"))
+    let fetched = env
+        .wait_for(&control_plane, &federated(), "default", "h", |object| condition_is(object, "ScalingActive", "False"))
         .await;
     let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics \
                    for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the \
@@ -121,18 +121,18 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     assert_eq!(fetched["status"]["currentReplicas"], 2);
 
     // Usage is twice the target, by two pods in each of two clusters: the template's replicas are doubled.
-    serve_metrics(&home, &control_plane).await;
+    serve_metrics(&env, &control_plane).await;
     for (cluster, name) in [("m1", "web-a"), ("m1", "web-b"), ("m2", "web-c"), ("m2", "web-d")] {
-        run(&home, &control_plane, cluster, name, "100m").await;
+        run(&env, &control_plane, cluster, name, "100m").await;
     }
-    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
     let reached = |object: &Value| {
         let status = &object["status"];
         // Until the clusters have followed the template, more replicas are desired than the maximum.
         let limited = reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
         status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !limited
     };
-    let fetched = home.when(&control_plane, &federated(), "default", "h", reached).await;
+    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", reached).await;
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "current": {"averageUtilization": 100, "averageValue": "100m"}}});
     assert_eq!(fetched["status"]["currentMetrics"], json!([metric]));
@@ -142,22 +142,22 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     assert!(fetched["status"]["lastScaleTime"].is_string());
     for member in ["m1", "m2"] {
         let scaled = |object: &Value| object["spec"]["replicas"] == 4;
-        home.when(&home.member(member), &deployments, "default", "web", scaled).await;
+        env.wait_for(&env.member(member), &deployments, "default", "web", scaled).await;
     }
 
     // Two autoscalers of the same pods do not scale.
     control_plane.create(&federated(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
     let ambiguous = |object: &Value| reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
-    let fetched = home.when(&control_plane, &federated(), "default", "second", ambiguous).await;
+    let fetched = env.wait_for(&control_plane, &federated(), "default", "second", ambiguous).await;
     let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
     assert_eq!(reason(&fetched, "ScalingActive").unwrap().1, message);
     control_plane.delete(Target::new(&federated(), "default", "second")).await.unwrap();
     // Bounds apply without metrics as well.
     let bounds = json!({"spec": {"maxReplicas": 3}});
     control_plane.merge(Target::new(&federated(), "default", "h"), &bounds).await.unwrap();
-    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
-    home.when(&control_plane, &federated(), "default", "h", |object| object["status"]["desiredReplicas"] == 3).await;
-    home.idle().await;
+    env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
+    env.wait_for(&control_plane, &federated(), "default", "h", |object| object["status"]["desiredReplicas"] == 3).await;
+    env.wait_until_idle().await;
     let hpa = "horizontal_pod_autoscaler_controller";
     for series in [
         "federatedhpa_pull_metrics_duration_seconds_count{result=\"error\",metricType=\"ResourceMetric\"}",
@@ -168,9 +168,9 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
         &format!("{hpa}_metric_computation_total{{action=\"none\",error=\"internal\",metric_type=\"Resource\"}}"),
         &format!("{hpa}_metric_computation_duration_seconds_count{{action=\"scale_up\",error=\"none\",metric_type="),
     ] {
-        assert!(home.counted(series) >= 1.0, "{series}");
+        assert!(env.metric_sum(series) >= 1.0, "{series}");
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 fn cron_hpa(name: &str, target: Value, rules: Value) -> Value {
@@ -180,8 +180,8 @@ fn cron_hpa(name: &str, target: Value, rules: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_run_on_schedule() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let deployments = builtin("apps", "deployments", "Deployment");
     control_plane.create(&deployments, "default", &deployment(1)).await.unwrap();
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
@@ -191,15 +191,15 @@ async fn rules_run_on_schedule() {
         {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 7},
     ]);
     control_plane.create(&cron(), "default", &cron_hpa("c", web, rules)).await.unwrap();
-    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
     let executed = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
-    let object = home.when(&control_plane, &cron(), "default", "c", executed).await;
+    let object = env.wait_for(&control_plane, &cron(), "default", "c", executed).await;
     let histories = &object["status"]["executionHistories"];
     let first = &histories[0]["successfulExecutions"][0];
     assert_eq!((&histories[0]["ruleName"], &first["appliedReplicas"]), (&json!("now"), &json!(4)));
     assert!(histories[0]["nextExecutionTime"].as_str() > first["scheduleTime"].as_str());
     assert_eq!((&histories[1], histories.as_array().unwrap().len()), (&json!({"ruleName": "off"}), 2));
-    let refused = home.event_message("StartRuleFailed", "c").await;
+    let refused = env.event_message("StartRuleFailed", "c").await;
     assert!(refused.starts_with("cron expression failed to be parsed: failed to parse int from L"), "{refused}");
     // Only the newest entry is kept.
     let before = first["scheduleTime"].clone();
@@ -207,13 +207,13 @@ async fn rules_run_on_schedule() {
         let runs = &object["status"]["executionHistories"][0]["successfulExecutions"];
         runs.as_array().is_some_and(|runs| runs.len() == 1 && runs[0]["scheduleTime"] != before)
     };
-    home.when(&control_plane, &cron(), "default", "c", again).await;
+    env.wait_for(&control_plane, &cron(), "default", "c", again).await;
     // The history of a removed rule is removed.
     let rest =
         json!({"spec": {"rules": [{"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true}]}});
     control_plane.merge(Target::new(&cron(), "default", "c"), &rest).await.unwrap();
     let left = |object: &Value| object["status"]["executionHistories"] == json!([{"ruleName": "off"}]);
-    home.when(&control_plane, &cron(), "default", "c", left).await;
+    env.wait_for(&control_plane, &cron(), "default", "c", left).await;
 
     // The bounds of a FederatedHPA are scaled, and a missing target is a failure.
     control_plane.create(&federated(), "default", &autoscaler("h", "ghost", 1, 3)).await.unwrap();
@@ -221,12 +221,12 @@ async fn rules_run_on_schedule() {
     let rules = json!([{"name": "r", "schedule": "@every 1s", "targetMinReplicas": 5, "targetMaxReplicas": 8}]);
     control_plane.create(&cron(), "default", &cron_hpa("bounds", hpa("h"), rules.clone())).await.unwrap();
     let bound = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
-    home.when(&control_plane, &federated(), "default", "h", bound).await;
+    env.wait_for(&control_plane, &federated(), "default", "h", bound).await;
     control_plane.create(&cron(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
     let failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
-    let object = home.when(&control_plane, &cron(), "default", "lost", failed).await;
+    let object = env.wait_for(&control_plane, &cron(), "default", "lost", failed).await;
     let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
     assert_eq!(object["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
-    assert_eq!(home.event_message("ScaleFailed", "lost").await, message);
-    home.stop().await;
+    assert_eq!(env.event_message("ScaleFailed", "lost").await, message);
+    env.stop().await;
 }

@@ -9,24 +9,24 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::text;
-use crate::home::Home;
+use crate::test_env::TestEnv;
 
 /// Objects by cluster, resource and name.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct End(BTreeMap<String, Value>);
 
 impl End {
-    pub async fn of(home: &Home, namespace: &str) -> Self {
+    pub async fn of(env: &TestEnv, namespace: &str) -> Self {
         let mut found = BTreeMap::new();
-        for (member, _) in &home.members {
+        for (member, _) in &env.members {
             for gvr in COPIES {
-                for object in of_namespace(&home.member(member), &gvr(), namespace).await {
+                for object in of_namespace(&env.member(member), &gvr(), namespace).await {
                     let key = format!("{member} {} {}", gvr().resource, text(&object, "/metadata/name"));
                     found.insert(key, copy(&object));
                 }
             }
         }
-        let control_plane = home.objects();
+        let control_plane = env.objects();
         let group = "work.karmada.io";
         for resource in ["resourcebindings", "clusterresourcebindings"] {
             let bindings = of_namespace(&control_plane, &Gvr::new(group, "v1alpha2", resource), namespace).await;

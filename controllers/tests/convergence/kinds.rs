@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{resource_of, text};
-use crate::home::{Home, custom, definition};
+use crate::test_env::{TestEnv, custom, definition};
 use crate::{binding, condition_is, propagation_policy};
 
 const MEMBERS: [&str; 2] = ["m1", "m2"];
@@ -69,40 +69,40 @@ fn entries() -> Vec<Entry> {
 }
 
 /// Propagates all objects to the members, and waits until their status has been collected.
-pub async fn propagate(home: &Home) {
-    let control_plane = home.objects();
+pub async fn propagate(env: &TestEnv) {
+    let control_plane = env.objects();
     for member in MEMBERS {
-        home.serve_definitions(member).await;
+        env.serve_definitions(member).await;
         let definitions = crowsnest_api::crd::crds(None);
         let imports = definitions.iter().find(|manifest| manifest["metadata"]["name"] == IMPORTS).unwrap();
-        home.member(member).create(&definition(), "", imports).await.unwrap();
+        env.member(member).create(&definition(), "", imports).await.unwrap();
     }
     let entries = entries();
-    steer(&control_plane, &entries).await;
+    create_policies(&control_plane, &entries).await;
     for entry in &entries {
         control_plane.create(&entry.resource(), entry.namespace(), &entry.object).await.unwrap();
     }
     for entry in entries.iter().filter(|entry| entry.to().is_some()) {
         let (resource, name) = entry.binding();
         let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
-        home.when(&control_plane, &resource, entry.namespace(), &name, applied).await;
+        env.wait_for(&control_plane, &resource, entry.namespace(), &name, applied).await;
     }
     for entry in &entries {
-        report(home, entry).await;
+        report(env, entry).await;
     }
     let team = resource_of(&json!({"apiVersion": "v1", "kind": "Namespace"}));
     for member in MEMBERS {
-        home.when(&home.member(member), &team, "", "team", |_| true).await;
+        env.wait_for(&env.member(member), &team, "", "team", |_| true).await;
     }
     // The replicas of the autoscaler's target are retained from the members.
     let marked = |web: &Value| web["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] == "true";
     let deployments =
         resource_of(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": ""}}));
-    home.when(&control_plane, &deployments, "default", "web", marked).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", marked).await;
 }
 
 /// Creates policies and overrides.
-async fn steer(control_plane: &Objects, entries: &[Entry]) {
+async fn create_policies(control_plane: &Objects, entries: &[Entry]) {
     let selectors = |cluster: bool| -> Vec<Value> {
         let labelled = entries.iter().filter(|entry| entry.cluster == cluster && entry.to() == Some("members"));
         let kinds: BTreeSet<(&str, &str)> =
@@ -157,12 +157,12 @@ async fn steer(control_plane: &Objects, entries: &[Entry]) {
 }
 
 /// Sets the status of the copies in all members, and waits until it is in the binding.
-async fn report(home: &Home, entry: &Entry) {
+async fn report(env: &TestEnv, entry: &Entry) {
     let Some(status) = &entry.status else { return };
     let resource = entry.resource();
     let target = Target::new(&resource, entry.namespace(), entry.name());
     for member in MEMBERS {
-        let member = home.member(member);
+        let member = env.member(member);
         let copy = member.get(target).await.unwrap().unwrap();
         let mut status = status.clone();
         if entry.observed {
@@ -175,5 +175,5 @@ async fn report(home: &Home, entry: &Entry) {
         let items = binding["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == MEMBERS.len() && items.iter().all(|item| !item["status"].is_null())
     };
-    home.when(&home.objects(), &resource, entry.namespace(), &name, is_reported).await;
+    env.wait_for(&env.objects(), &resource, entry.namespace(), &name, is_reported).await;
 }

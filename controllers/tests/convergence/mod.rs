@@ -8,7 +8,7 @@ mod orders;
 use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin};
+use crate::test_env::{TestEnv, builtin};
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -39,18 +39,18 @@ type Tables = std::collections::BTreeMap<String, u64>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
-    let home = Home::start(&["m1", "m2"]).await;
-    kinds::propagate(&home).await;
-    home.quiet().await;
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    kinds::propagate(&env).await;
+    env.wait_until_settled().await;
 
     // A full resync writes nothing, and sends no requests to members. The status of Clusters may still change with
     // the objects that were just created there.
     for look in 0.. {
-        let before = home.written();
-        home.requests.take();
-        home.manager.full_resync().await.unwrap();
-        home.quiet().await;
-        let (after, requests) = (home.written(), home.requests.take());
+        let before = env.last_writes();
+        env.requests.take();
+        env.manager.full_resync().await.unwrap();
+        env.wait_until_settled().await;
+        let (after, requests) = (env.last_writes(), env.requests.take());
         let moved = moved(&before, &after);
         if look < 10 && moved == [CLUSTERS] {
             continue;
@@ -62,13 +62,13 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
 
     // Restarted controllers have no state. They send requests and write nothing, except for changes in a member since
     // its status was last collected.
-    let mut home = home;
+    let mut env = env;
     for restart in 0.. {
-        let before = home.written();
-        home.requests.take();
-        home = home.restart().await;
-        home.quiet().await;
-        let (after, requests) = (home.written(), home.requests.take());
+        let before = env.last_writes();
+        env.requests.take();
+        env = env.restart().await;
+        env.wait_until_settled().await;
+        let (after, requests) = (env.last_writes(), env.requests.take());
         let moved = moved(&before, &after);
         if restart == 0 && moved == [CLUSTERS] {
             continue;
@@ -76,13 +76,13 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         assert!(moved.is_empty(), "restarted controllers wrote {moved:?}: {requests:#?}");
         break;
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scheduling_result_without_status_is_completed() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let weights = ["m1", "m2"].map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}));
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
         "weightPreference": {"staticWeightList": weights}}});
@@ -90,8 +90,8 @@ async fn a_scheduling_result_without_status_is_completed() {
     control_plane.create(&crate::propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&builtin("apps", "deployments", "Deployment"), "default", &crate::web(4)).await.unwrap();
     let scheduled = |binding: &Value| crate::condition_is(binding, "Scheduled", "True");
-    home.when(&control_plane, &crate::binding(), "default", "web-deployment", scheduled).await;
-    home.quiet().await;
+    env.wait_for(&control_plane, &crate::binding(), "default", "web-deployment", scheduled).await;
+    env.wait_until_settled().await;
 
     // The state between the two writes: the result is stored, and its status is not.
     let binding = crate::binding();
@@ -99,12 +99,12 @@ async fn a_scheduling_result_without_status_is_completed() {
     let untold =
         json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
     control_plane.merge(target.status(), &untold).await.unwrap();
-    home.manager.full_resync().await.unwrap();
+    env.manager.full_resync().await.unwrap();
     let is_scheduled = |binding: &Value| {
         scheduled(binding)
             && binding["status"]["lastScheduledTime"].is_string()
             && binding["status"]["schedulerObservedGeneration"] == binding["metadata"]["generation"]
     };
-    home.when(&control_plane, &binding, "default", "web-deployment", is_scheduled).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding, "default", "web-deployment", is_scheduled).await;
+    env.stop().await;
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::end::End;
 use super::{resource_of, text};
-use crate::home::{Home, LONGEST};
+use crate::test_env::{TIMEOUT, TestEnv};
 
 const ORDERS: usize = 6;
 /// Probability of waiting until all controllers are idle between two steps.
@@ -46,8 +46,8 @@ fn seed() -> u64 {
 }
 
 /// Applies all steps in a random order, in a new namespace.
-async fn apply_all(home: &Home, namespace: &str, rng: &mut StdRng) {
-    let objects = home.objects();
+async fn apply_all(env: &TestEnv, namespace: &str, rng: &mut StdRng) {
+    let objects = env.objects();
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     objects.create(&resource_of(&own), "", &own).await.unwrap();
     let chains = include_str!("chains.yaml").replace("NS", namespace);
@@ -59,7 +59,7 @@ async fn apply_all(home: &Home, namespace: &str, rng: &mut StdRng) {
     for nth in order {
         chains[nth].next().unwrap().take(&objects).await;
         if rng.random_bool(RESTS) {
-            home.idle().await;
+            env.wait_until_idle().await;
         }
     }
 }
@@ -69,27 +69,27 @@ async fn the_final_state_does_not_depend_on_the_order_of_changes() {
     let seed = seed();
     println!("CROWSNEST_ORDER_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let home = Home::start(&["m1", "m2"]).await;
+    let env = TestEnv::start(&["m1", "m2"]).await;
     let namespaces: Vec<String> = (0..ORDERS).map(|nth| format!("order-{nth}")).collect();
     for namespace in &namespaces {
-        apply_all(&home, namespace, &mut rng).await;
+        apply_all(&env, namespace, &mut rng).await;
     }
-    let until = Instant::now() + 2 * LONGEST;
+    let until = Instant::now() + 2 * TIMEOUT;
     let end = loop {
-        home.quiet().await;
-        let first = End::of(&home, &namespaces[0]).await;
+        env.wait_until_settled().await;
+        let first = End::of(&env, &namespaces[0]).await;
         let mut differences = Vec::new();
         for namespace in &namespaces[1..] {
-            differences.extend(End::of(&home, namespace).await.differences(&first, namespace));
+            differences.extend(End::of(&env, namespace).await.differences(&first, namespace));
         }
-        let before = home.written();
-        home.manager.full_resync().await.unwrap();
-        home.quiet().await;
-        if differences.is_empty() && home.written() == before {
+        let before = env.last_writes();
+        env.manager.full_resync().await.unwrap();
+        env.wait_until_settled().await;
+        if differences.is_empty() && env.last_writes() == before {
             break first;
         }
         assert!(Instant::now() < until, "CROWSNEST_ORDER_SEED={seed}: {differences:#?}");
     };
     insta::assert_yaml_snapshot!("end", end);
-    home.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Unschedulable replicas move to another cluster.
+//! The descheduler moves unschedulable replicas to another cluster.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom};
-use crate::scheduling::{add_node, clusters, deployment_with_requests, dynamic, reports_cpu};
+use crate::scheduling::{add_node, clusters, deployment_with_requests, dynamic_weight, reports_cpu};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, deployment, policy, propagation_policy};
 
 fn replica_sets() -> Resource {
@@ -18,7 +18,8 @@ fn pods() -> Resource {
     custom("", "v1", "pods", "Pod", true)
 }
 
-fn given(binding: &Value) -> Vec<(&str, i64)> {
+/// Replicas that the scheduler assigned, by cluster.
+fn assigned_replicas(binding: &Value) -> Vec<(&str, i64)> {
     let targets = binding["spec"]["clusters"].as_array();
     targets
         .into_iter()
@@ -27,7 +28,8 @@ fn given(binding: &Value) -> Vec<(&str, i64)> {
         .collect()
 }
 
-fn ready(binding: &Value, cluster: &str) -> Option<i64> {
+/// Ready replicas that a cluster reported.
+fn ready_replicas(binding: &Value, cluster: &str) -> Option<i64> {
     let mut items = binding["status"]["aggregatedStatus"].as_array()?.iter();
     items.find(|item| item["clusterName"] == cluster)?["status"]["readyReplicas"].as_i64()
 }
@@ -74,38 +76,41 @@ async fn unschedulable_replicas_move_to_another_cluster() {
         unschedulable_threshold: Duration::ZERO,
         ..Config::conformance().periods
     };
-    let home = Home::start_as(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
+    let control_plane = env.objects();
     for name in ["m1", "m2"] {
-        add_node(&home.member(name), "n1", "4").await;
-        home.when(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
+        add_node(&env.member(name), "n1", "4").await;
+        env.wait_for(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
     }
     control_plane
-        .create(&propagation_policy(), "default", &policy("p", "Deployment", "apps/v1", dynamic()))
+        .create(&propagation_policy(), "default", &policy("p", "Deployment", "apps/v1", dynamic_weight()))
         .await
         .unwrap();
     control_plane.create(&deployment(), "default", &deployment_with_requests("web", 4)).await.unwrap();
-    let halves = |binding: &Value| given(binding) == [("m1", 2), ("m2", 2)];
-    home.when(&control_plane, &binding(), "default", "web-deployment", halves).await;
+    let is_divided = |binding: &Value| assigned_replicas(binding) == [("m1", 2), ("m2", 2)];
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_divided).await;
 
     // Another pod uses most of the node, so that one of two pods is unschedulable.
-    let member = home.member("m1");
+    let member = env.member("m1");
     add_pod(&member, "other", "n1", "3", None, json!({"phase": "Running"})).await;
-    let applied = home.when(&member, &deployment(), "default", "web", |_| true).await;
+    let applied = env.wait_for(&member, &deployment(), "default", "web", |_| true).await;
     let set = add_replica_set(&member, &applied).await;
     add_pod(&member, "web-1-a", "n1", "1", Some(&set), json!({"phase": "Running"})).await;
     let status = json!({"status": {"replicas": 2, "readyReplicas": 1, "unavailableReplicas": 1}});
     member.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
-    home.when(&control_plane, &binding(), "default", "web-deployment", |binding| ready(binding, "m1") == Some(1)).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", |binding| {
+        ready_replicas(binding, "m1") == Some(1)
+    })
+    .await;
     let unschedulable = json!({"phase": "Pending", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "lastTransitionTime": "2026-01-01T00:00:00Z"},
     ]});
     add_pod(&member, "web-1-b", "", "1", Some(&set), unschedulable).await;
 
-    let moved = |binding: &Value| given(binding) == [("m1", 1), ("m2", 3)];
-    home.when(&control_plane, &binding(), "default", "web-deployment", moved).await;
-    home.when(&member, &deployment(), "default", "web", |web| web["spec"]["replicas"] == 1).await;
-    home.when(&home.member("m2"), &deployment(), "default", "web", |web| web["spec"]["replicas"] == 3).await;
-    home.stop().await;
+    let has_moved = |binding: &Value| assigned_replicas(binding) == [("m1", 1), ("m2", 3)];
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_moved).await;
+    env.wait_for(&member, &deployment(), "default", "web", |web| web["spec"]["replicas"] == 1).await;
+    env.wait_for(&env.member("m2"), &deployment(), "default", "web", |web| web["spec"]["replicas"] == 3).await;
+    env.stop().await;
 }

@@ -5,7 +5,7 @@ use crowsnest_controllers::runtime::Config;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, customize, deployment, merge, policy, propagation_policy, web};
 
 const CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
@@ -57,8 +57,8 @@ async fn move_to(control_plane: &Objects, policy: &str, cluster: &str) {
 
 /// Waits until all previous changes of templates and policies have been reconciled, by means of a later change of
 /// each.
-async fn settled(home: &Home, witness: &'static str) {
-    let control_plane = home.objects();
+async fn wait_until_settled(env: &TestEnv, witness: &'static str) {
+    let control_plane = env.objects();
     let bound = |binding: &Value| binding["spec"]["placement"] == placed_in(witness);
     if control_plane.get(Target::new(&config_map(), "default", "witness")).await.unwrap().is_none() {
         control_plane.create(&config_map(), "default", &labelled("witness", "witness")).await.unwrap();
@@ -66,34 +66,34 @@ async fn settled(home: &Home, witness: &'static str) {
         control_plane.create(&propagation_policy(), "default", &seen).await.unwrap();
     }
     move_to(&control_plane, "witness", witness).await;
-    home.when(&control_plane, &binding(), "default", "witness-configmap", bound).await;
-    home.idle().await;
+    env.wait_for(&control_plane, &binding(), "default", "witness-configmap", bound).await;
+    env.wait_until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lazy_policy_takes_effect_when_its_template_changes() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let create = async |resource: &Resource, object: Value| {
         control_plane.create(resource, "default", &object).await.unwrap();
     };
     let app = async |holds: &(dyn Fn(&Value) -> bool + Sync)| {
-        home.when(&control_plane, &binding(), "default", "app-configmap", holds).await;
+        env.wait_for(&control_plane, &binding(), "default", "app-configmap", holds).await;
     };
     create(&config_map(), labelled("app", "old")).await;
-    settled(&home, "w1").await;
+    wait_until_settled(&env, "w1").await;
 
     // Existing templates are claimed, and bound when they change.
     create(&propagation_policy(), lazy("p", json!({"name": "app"}))).await;
-    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
-    settled(&home, "w2").await;
+    env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
+    wait_until_settled(&env, "w2").await;
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "2"}})).await;
     app(&is_placed_in("m1")).await;
 
     // A change of the policy is deferred as well.
     move_to(&control_plane, "p", "m2").await;
-    settled(&home, "w3").await;
+    wait_until_settled(&env, "w3").await;
     app(&is_placed_in("m1")).await;
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "3"}})).await;
     app(&is_placed_in("m2")).await;
@@ -102,18 +102,18 @@ async fn a_lazy_policy_takes_effect_when_its_template_changes() {
     // released.
     create(&propagation_policy(), lazy("q", json!({"labelSelector": {"matchLabels": {"app": "new"}}}))).await;
     create(&config_map(), labelled("late", "new")).await;
-    home.when(&control_plane, &binding(), "default", "late-configmap", is_placed_in("m1")).await;
+    env.wait_for(&control_plane, &binding(), "default", "late-configmap", is_placed_in("m1")).await;
     merge(&control_plane, &config_map(), "app", json!({"metadata": {"labels": {"app": "new"}}})).await;
     control_plane.delete(Target::new(&propagation_policy(), "default", "p")).await.unwrap();
-    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("q")).await;
+    env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("q")).await;
     app(&is_placed_in("m1")).await;
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let mut wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
     wanted["spec"]["activationPreference"] = json!("Lazy");
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
@@ -122,20 +122,20 @@ async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
         template["metadata"]["name"] = json!(name);
         control_plane.create(&deployment(), "default", &template).await.unwrap();
         let name = format!("{name}-deployment");
-        home.when(&control_plane, &binding(), "default", &name, is_placed_in("m1")).await;
+        env.wait_for(&control_plane, &binding(), "default", &name, is_placed_in("m1")).await;
     }
-    home.idle().await;
-    let home = home
+    env.wait_until_idle().await;
+    let env = env
         .without_controllers(async {
             move_to(&control_plane, "p", "m2").await;
             merge(&control_plane, &deployment(), "edited", json!({"spec": {"replicas": 5}})).await;
         })
         .await;
     let carried_out = |binding: &Value| binding["spec"]["replicas"] == 5 && is_placed_in("m2")(binding);
-    home.when(&control_plane, &binding(), "default", "edited-deployment", carried_out).await;
-    home.idle().await;
-    home.when(&control_plane, &binding(), "default", "calm-deployment", is_placed_in("m1")).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "edited-deployment", carried_out).await;
+    env.wait_until_idle().await;
+    env.wait_for(&control_plane, &binding(), "default", "calm-deployment", is_placed_in("m1")).await;
+    env.stop().await;
 }
 
 /// Number of templates that no change below affects: half are claimed by another policy, half by none.
@@ -143,8 +143,8 @@ const BYSTANDERS: u64 = 120;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_enqueues_only_templates_that_it_affects() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let create = async |resource: &Resource, namespace: &str, object: Value| {
         control_plane.create(resource, namespace, &object).await.unwrap();
     };
@@ -158,9 +158,9 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
         create(&config_map(), "default", labelled(&format!("one-{n}"), &format!("one-{n}"))).await;
     }
     for n in 0..BYSTANDERS / 2 {
-        home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), |_| true).await;
+        env.wait_for(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), |_| true).await;
     }
-    settled(&home, "w1").await;
+    wait_until_settled(&env, "w1").await;
 
     let by_name = unscheduled("p0", "v1", "ConfigMap", json!({"name": "one-0"}));
     let by_label = unscheduled("p1", "v1", "ConfigMap", by_app("one-1"));
@@ -180,39 +180,40 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
     ];
     for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
         // Its template is reconciled after the change of the policy, and again after the claim.
-        let (looks, read) = (home.reconciles("resource detector").await, home.manager.objects_read());
+        let (looks, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
         create(&resource, namespace, policy.clone()).await;
         let bound = format!("one-{n}-configmap");
-        home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
-        let looked = home.reconciles("resource detector").await - looks;
+        env.wait_for(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
+        let looked = env.reconciles("resource detector").await - looks;
         assert!((1..=3).contains(&looked), "{looked} reconciles because of {policy}");
-        let read = home.manager.objects_read() - read;
+        let read = env.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
 
-        let (looks, read) = (home.reconciles("resource detector").await, home.manager.objects_read());
+        let (looks, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
         let name = policy["metadata"]["name"].as_str().unwrap();
         let moved = json!({"spec": {"placement": placed_in("m2")}});
         control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
-        home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
-        assert_eq!(home.reconciles("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
-        let read = home.manager.objects_read() - read;
+        env.wait_for(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
+        assert_eq!(env.reconciles("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
+        let read = env.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
     }
 
     // A policy that claims many templates enqueues all of them.
-    let reconciles = home.reconciles("resource detector").await;
+    let reconciles = env.reconciles("resource detector").await;
     move_to(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
-        home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2")).await;
+        env.wait_for(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2"))
+            .await;
     }
-    assert_eq!(home.reconciles("resource detector").await - reconciles, BYSTANDERS / 2);
-    home.stop().await;
+    assert_eq!(env.reconciles("resource detector").await - reconciles, BYSTANDERS / 2);
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_customization_enqueues_only_its_kind() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let config_maps = policy("config-maps", "ConfigMap", "v1", placed_in("m1"));
     control_plane.create(&propagation_policy(), "default", &config_maps).await.unwrap();
     let deployments = policy("deployments", "Deployment", "apps/v1", placed_in("m1"));
@@ -221,11 +222,11 @@ async fn a_customization_enqueues_only_its_kind() {
         control_plane.create(&config_map(), "default", &labelled(&format!("c{n}"), "many")).await.unwrap();
     }
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let m1 = home.member("m1");
+    let m1 = env.member("m1");
     for n in 0..20 {
-        home.when(&m1, &config_map(), "default", &format!("c{n}"), |_| true).await;
+        env.wait_for(&m1, &config_map(), "default", &format!("c{n}"), |_| true).await;
     }
-    home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
 
     let queues = [
         "resource detector",
@@ -234,34 +235,34 @@ async fn a_customization_enqueues_only_its_kind() {
         "resource-binding-status-controller",
         "scheduler-queue",
     ];
-    home.idle().await;
-    let before = home.manager.reconciles();
+    env.wait_until_idle().await;
+    let before = env.manager.reconciles();
     let script = "function ReviseReplica(obj, replicas)
         obj.spec.replicas = replicas + 5
         return obj
     end";
     customize(&control_plane, json!({"replicaRevision": {"luaScript": script}})).await;
-    home.when(&m1, &deployment(), "default", "web", |object| object["spec"]["replicas"] == 7).await;
-    home.idle().await;
-    let after = home.manager.reconciles();
+    env.wait_for(&m1, &deployment(), "default", "web", |object| object["spec"]["replicas"] == 7).await;
+    env.wait_until_idle().await;
+    let after = env.manager.reconciles();
     for queue in queues {
         let looked = after[queue] - before[queue];
         assert!(looked < 10, "{looked} reconciles of {queue} because of one Deployment's customization");
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
-    let m1 = home.member("m1");
+    let m1 = env.member("m1");
     for n in 0..10 {
         let named = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
             "name": format!("team-{n}"), "labels": {"team": format!("t{n}")}}});
         control_plane.create(&namespaces, "", &named).await.unwrap();
-        home.when(&m1, &namespaces, "", &format!("team-{n}"), |_| true).await;
+        env.wait_for(&m1, &namespaces, "", &format!("team-{n}"), |_| true).await;
     }
     let overrides = custom("policy.karmada.io", "v1alpha1", "clusteroverridepolicies", "ClusterOverridePolicy", false);
     let selectors = [
@@ -274,13 +275,13 @@ async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
         ),
     ];
     for (name, selector, namespace) in selectors {
-        let before = home.reconciles("namespace-sync-controller").await;
+        let before = env.reconciles("namespace-sync-controller").await;
         let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
             "metadata": {"name": name}, "spec": {"resourceSelectors": [selector],
                 "overrideRules": [{"overriders": {"labelsOverrider": [{"operator": "add", "value": {"by": name}}]}}]}});
         control_plane.create(&overrides, "", &policy).await.unwrap();
-        home.when(&m1, &namespaces, "", namespace, |object| object["metadata"]["labels"]["by"] == name).await;
-        assert_eq!(home.reconciles("namespace-sync-controller").await - before, 1, "{name}");
+        env.wait_for(&m1, &namespaces, "", namespace, |object| object["metadata"]["labels"]["by"] == name).await;
+        assert_eq!(env.reconciles("namespace-sync-controller").await - before, 1, "{name}");
     }
 
     // The label that skips a namespace is case-insensitive.
@@ -289,16 +290,16 @@ async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
     let shared = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}});
     control_plane.create(&namespaces, "", &skips).await.unwrap();
     control_plane.create(&namespaces, "", &shared).await.unwrap();
-    home.when(&m1, &namespaces, "", "shared", |_| true).await;
-    home.idle().await;
+    env.wait_for(&m1, &namespaces, "", "shared", |_| true).await;
+    env.wait_until_idle().await;
     assert_eq!(m1.get(Target::new(&namespaces, "", "private")).await.unwrap(), None);
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let wanted = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
     let mut namespaced = unscheduled("p", "v1", "ConfigMap", json!({"name": "app"}));
     namespaced["spec"]["schedulePriority"] = wanted.clone();
@@ -318,9 +319,9 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let cluster_bindings =
         custom("work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", false);
     let without = |binding: &Value| binding["spec"]["schedulePriority"].is_null();
-    home.when(&control_plane, &cluster_bindings, "", "r-clusterrole", without).await;
-    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
-    home.idle().await;
+    env.wait_for(&control_plane, &cluster_bindings, "", "r-clusterrole", without).await;
+    env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
+    env.wait_until_idle().await;
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 
     let classes = Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false);
@@ -328,36 +329,36 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
         "value": 7});
     control_plane.create(&classes, "", &class).await.unwrap();
     let urgent = |binding: &Value| binding["spec"]["schedulePriority"]["priority"] == 7;
-    home.when(&control_plane, &binding(), "default", "app-configmap", urgent).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", urgent).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_on_templates_report_preemption_and_failures() {
-    let home = Home::start(&[]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&[]).await;
+    let control_plane = env.objects();
     let low = unscheduled("low", "v1", "ConfigMap", json!({}));
     control_plane.create(&propagation_policy(), "default", &low).await.unwrap();
     control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
-    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("low")).await;
+    env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("low")).await;
     let mut high = unscheduled("high", "v1", "ConfigMap", json!({"name": "app"}));
     high["spec"]["priority"] = json!(1);
     high["spec"]["preemption"] = json!("Always");
     control_plane.create(&propagation_policy(), "default", &high).await.unwrap();
-    let message = home.event_message("PreemptPolicySucceed", "app").await;
+    let message = env.event_message("PreemptPolicySucceed", "app").await;
     assert_eq!(message, "Propagation policy(default/high) preempted propagation policy(default/low) successfully");
-    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("high")).await;
+    env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("high")).await;
 
     let script = "function GetReplicas(obj) error('nobody knows', 0) end";
     customize(&control_plane, json!({"replicaResource": {"luaScript": script}})).await;
     let wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let message = home.event_message("GetReplicasFailed", "web").await;
+    let message = env.event_message("GetReplicasFailed", "web").await;
     assert!(message.ends_with("nobody knows"), "{message}");
-    let message = home.event_message("ApplyPolicyFailed", "web").await;
+    let message = env.event_message("ApplyPolicyFailed", "web").await;
     assert!(message.starts_with("Apply policy(default/p) failed: ") && message.ends_with("nobody knows"), "{message}");
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -367,8 +368,8 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
         skipped_apis: "v1/ConfigMap".parse().unwrap(),
         ..Config::conformance()
     };
-    let home = Home::start_as(&[], config).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&[], config).await;
+    let control_plane = env.objects();
     control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
     let secret = builtin("", "secrets", "Secret");
     for (name, kind) in [("config-maps", "ConfigMap"), ("secrets", "Secret")] {
@@ -377,19 +378,19 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     }
     let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});
     control_plane.create(&secret, "default", &template).await.unwrap();
-    home.when(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
-    home.manager.full_resync().await.unwrap();
-    assert_eq!(home.reconciles("namespace-sync-controller").await, 0);
+    env.wait_for(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
+    env.manager.full_resync().await.unwrap();
+    assert_eq!(env.reconciles("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
-    home.stop().await;
+    env.stop().await;
 }
 
 /// Names of Roles may contain colons and capitals, which names of bindings must not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
-    let home = Home::start(&["m1"]).await;
-    let (control_plane, m1) = (home.objects(), home.member("m1"));
+    let env = TestEnv::start(&["m1"]).await;
+    let (control_plane, m1) = (env.objects(), env.member("m1"));
     let roles = builtin("rbac.authorization.k8s.io", "roles", "Role");
     let role = |name: &str, resource: &str| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -403,32 +404,32 @@ async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
     let mut bindings = std::collections::BTreeSet::new();
     for (name, resource) in all {
         control_plane.create(&roles, "default", &role(name, resource)).await.unwrap();
-        home.when(&m1, &roles, "default", name, allows(resource)).await;
+        env.wait_for(&m1, &roles, "default", name, allows(resource)).await;
         let identity = ObjectIdentity::new("rbac.authorization.k8s.io/v1", "Role", "default", name);
         let key = match name {
             "a:b" => identity.usual_binding_key(),
             _ => identity.distinct_binding_key(),
         };
         let is_its = |binding: &Value| identity.is_template_of(binding);
-        let bound = home.when(&control_plane, &binding(), "default", &key.name, is_its).await;
+        let bound = env.wait_for(&control_plane, &binding(), "default", &key.name, is_its).await;
         assert_eq!(bound["metadata"]["labels"][CLAIM], "id-of-p");
         bindings.insert(key.name.clone());
     }
     assert_eq!(bindings.len(), all.len());
-    home.quiet().await;
-    let before = home.written();
-    home.manager.full_resync().await.unwrap();
-    home.quiet().await;
-    assert_eq!(before, home.written(), "a full resync wrote something");
+    env.wait_until_settled().await;
+    let before = env.last_writes();
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_settled().await;
+    assert_eq!(before, env.last_writes(), "a full resync wrote something");
 
     // The others keep their bindings after the first is deleted.
     control_plane.delete(Target::new(&roles, "default", "a:b")).await.unwrap();
     control_plane.delete(Target::new(&binding(), "default", "a.b-role")).await.unwrap();
-    home.gone(&m1, &roles, "default", "a:b").await;
+    env.wait_for_deletion(&m1, &roles, "default", "a:b").await;
     merge(&control_plane, &roles, "a.b", json!({"rules": role("", "nodes")["rules"]})).await;
-    home.when(&m1, &roles, "default", "a.b", allows("nodes")).await;
-    home.when(&m1, &roles, "default", "A.B", allows("secrets")).await;
-    home.quiet().await;
-    home.gone(&control_plane, &binding(), "default", "a.b-role").await;
-    home.stop().await;
+    env.wait_for(&m1, &roles, "default", "a.b", allows("nodes")).await;
+    env.wait_for(&m1, &roles, "default", "A.B", allows("secrets")).await;
+    env.wait_until_settled().await;
+    env.wait_for_deletion(&control_plane, &binding(), "default", "a.b-role").await;
+    env.stop().await;
 }

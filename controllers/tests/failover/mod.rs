@@ -10,7 +10,7 @@ use crowsnest_plan::gates::Gates;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, condition_is, deployment, merge, policy, propagation_policy, web};
 
 fn clusters() -> Resource {
@@ -43,13 +43,13 @@ fn named(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
     policy
 }
 
-async fn change(home: &Home, cluster: &str, spec: Value) {
+async fn change(env: &TestEnv, cluster: &str, spec: Value) {
     let target = clusters();
-    home.objects().merge(Target::new(&target, "", cluster), &json!({"spec": spec})).await.unwrap();
+    env.objects().merge(Target::new(&target, "", cluster), &json!({"spec": spec})).await.unwrap();
 }
 
-async fn drain(home: &Home, cluster: &str) {
-    change(home, cluster, json!({"taints": [{"key": "drain", "effect": "NoExecute"}]})).await;
+async fn drain(env: &TestEnv, cluster: &str) {
+    change(env, cluster, json!({"taints": [{"key": "drain", "effect": "NoExecute"}]})).await;
 }
 
 fn is_in(cluster: &str) -> impl Fn(&Value) -> bool {
@@ -64,140 +64,140 @@ fn has_settled_in(cluster: &str) -> impl Fn(&Value) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
     let periods = Periods { graceful_eviction_timeout: Duration::from_secs(1), ..Config::conformance().periods };
-    let home = Home::start_as(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
+    let control_plane = env.objects();
     let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let (m1, m2) = (home.member("m1"), home.member("m2"));
-    let first = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
+    let first = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     let status = json!({"status": {
         "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
         "observedGeneration": first["metadata"]["generation"],
     }});
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
     let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
-    home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
 
     // Its replacement never becomes healthy, so the copy is kept beyond the timeout.
-    drain(&home, "m1").await;
-    home.when(&m2, &deployment(), "default", "web", |_| true).await;
+    drain(&env, "m1").await;
+    env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
     let waits = |binding: &Value| {
         let task = &binding["spec"]["gracefulEvictionTasks"][0];
         task["message"] == "no healthy replacement: it is not healthy in m2"
     };
-    home.when(&control_plane, &binding(), "default", "web-deployment", waits).await;
-    let message = home.event_message("EvictionWaitsForReplacement", "web").await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", waits).await;
+    let message = env.event_message("EvictionWaitsForReplacement", "web").await;
     assert_eq!(message, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
 
-    change(&home, "m1", json!({"taints": null})).await;
-    let back = home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
+    change(&env, "m1", json!({"taints": null})).await;
+    let back = env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
-    home.gone(&m2, &deployment(), "default", "web").await;
-    let message = home.event_message("EvictionCancelled", "web").await;
+    env.wait_for_deletion(&m2, &deployment(), "default", "web").await;
+    let message = env.event_message("EvictionCancelled", "web").await;
     assert_eq!(message, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
-    let same = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let same = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was deleted meanwhile");
 
     // The scheduler keeps the cluster.
-    home.quiet().await;
-    home.manager.full_resync().await.unwrap();
-    home.quiet().await;
-    home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
-    home.stop().await;
+    env.wait_until_settled().await;
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_settled().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
+    env.stop().await;
 }
 
 /// `spec.failover.cluster.statePreservation`: values of the status in the left cluster are labels in the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
     let gates = Gates { stateful_failover_injection: true, ..Config::conformance().gates };
-    let home = Home::start_as(&["m1", "m2"], Config { gates, ..Config::conformance() }).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&["m1", "m2"], Config { gates, ..Config::conformance() }).await;
+    let control_plane = env.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
     let rules = json!([{"aliasLabelName": "example.com/was-ready", "jsonPath": "{ .readyReplicas }"}]);
     wanted["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}});
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let (m1, m2) = (home.member("m1"), home.member("m2"));
-    let first = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
+    let first = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     let status = json!({"status": {
         "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
         "observedGeneration": first["metadata"]["generation"],
     }});
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
     let collected = |binding: &Value| binding["status"]["aggregatedStatus"][0]["status"]["readyReplicas"] == 2;
-    home.when(&control_plane, &binding(), "default", "web-deployment", collected).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", collected).await;
 
     // The copy is deleted after its pods. Members of this test have no garbage collector.
-    drain(&home, "m1").await;
+    drain(&env, "m1").await;
     let is_terminating = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
-    home.when(&m1, &deployment(), "default", "web", is_terminating).await;
+    env.wait_for(&m1, &deployment(), "default", "web", is_terminating).await;
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
     let labelled = |copy: &Value| copy["metadata"]["labels"]["example.com/was-ready"] == "2";
-    home.when(&m2, &deployment(), "default", "web", labelled).await;
-    home.stop().await;
+    env.wait_for(&m2, &deployment(), "default", "web", labelled).await;
+    env.stop().await;
 }
 
 /// Sets the Ready condition of a cluster as Karmada's agent would.
-async fn report_ready(home: &Home, cluster: &str, ready: &str) {
+async fn report_ready(env: &TestEnv, cluster: &str, ready: &str) {
     let condition = json!({"type": "Ready", "status": ready, "reason": "Told", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    let (objects, clusters) = (home.objects(), clusters());
+    let (objects, clusters) = (env.objects(), clusters());
     let target = Target::new(&clusters, "", cluster).status();
     objects.merge(target, &json!({"status": {"conditions": [condition]}})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     for (name, first, second) in [("app", "m1", "m2"), ("drained", "m2", "p1")] {
         control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
         let wanted = named(name, "ConfigMap", "v1", one_or_other(first, second));
         control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-        home.when(&home.member(first), &config_maps(), "default", name, |_| true).await;
+        env.wait_for(&env.member(first), &config_maps(), "default", name, |_| true).await;
     }
-    change(&home, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
-    home.when(&control_plane, &clusters(), "", "m1", |cluster| condition_is(cluster, "Ready", "False")).await;
+    change(&env, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
+    env.wait_for(&control_plane, &clusters(), "", "m1", |cluster| condition_is(cluster, "Ready", "False")).await;
     for name in ["p1", "p2"] {
         let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name}, "spec": {"syncMode": "Pull"}});
         control_plane.create(&clusters(), "", &cluster).await.unwrap();
-        report_ready(&home, name, "False").await;
+        report_ready(&env, name, "False").await;
     }
-    drain(&home, "m1").await;
+    drain(&env, "m1").await;
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
-    home.when(&control_plane, &clusters(), "", "m1", halted).await;
-    let message = home.event_message("EvictionsHalted", "m1").await;
+    env.wait_for(&control_plane, &clusters(), "", "m1", halted).await;
+    let message = env.event_message("EvictionsHalted", "m1").await;
     assert!(message.starts_with("evictions from clusters that are not ready are halted: "), "{message}");
-    home.quiet().await;
-    home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
+    env.wait_until_settled().await;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
     // The cluster that an administrator drains is ready, so evictions from it continue.
-    drain(&home, "m2").await;
+    drain(&env, "m2").await;
     let leaves = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m2";
-    home.when(&control_plane, &binding(), "default", "drained-configmap", leaves).await;
-    change(&home, "m2", json!({"taints": null})).await;
-    home.when(&control_plane, &binding(), "default", "drained-configmap", has_settled_in("m2")).await;
-    home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
+    env.wait_for(&control_plane, &binding(), "default", "drained-configmap", leaves).await;
+    change(&env, "m2", json!({"taints": null})).await;
+    env.wait_for(&control_plane, &binding(), "default", "drained-configmap", has_settled_in("m2")).await;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
     for name in ["p1", "p2"] {
-        report_ready(&home, name, "True").await;
+        report_ready(&env, name, "True").await;
     }
-    home.when(&control_plane, &binding(), "default", "app-configmap", is_in("m2")).await;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", is_in("m2")).await;
     let resumed = |cluster: &Value| !condition_is(cluster, "EvictionsHalted", "True");
-    home.when(&control_plane, &clusters(), "", "m1", resumed).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &clusters(), "", "m1", resumed).await;
+    env.stop().await;
 }
 
 /// Creates a ConfigMap, and a policy with the same name that requests failback.
-async fn with_failback(home: &Home, name: &str, when: &str) {
-    let control_plane = home.objects();
+async fn with_failback(env: &TestEnv, name: &str, when: &str) {
+    let control_plane = env.objects();
     control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
     let mut wanted = named(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
     wanted["metadata"]["annotations"] = json!({"failover.crowsnest.io/return": when});
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-    home.when(&home.member("m1"), &config_maps(), "default", name, |_| true).await;
+    env.wait_for(&env.member("m1"), &config_maps(), "default", name, |_| true).await;
 }
 
 fn has_failback_target(binding: &Value) -> bool {
@@ -208,87 +208,88 @@ fn has_failback_target(binding: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workloads_fail_back_one_by_one() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
-    with_failback(&home, "a", "after=0s,rate=1/h").await;
-    with_failback(&home, "b", "after=1h").await;
-    drain(&home, "m1").await;
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
+    with_failback(&env, "a", "after=0s,rate=1/h").await;
+    with_failback(&env, "b", "after=1h").await;
+    drain(&env, "m1").await;
     let moved = |binding: &Value| has_settled_in("m2")(binding) && has_failback_target(binding);
     for name in ["a-configmap", "b-configmap"] {
-        home.when(&control_plane, &binding(), "default", name, moved).await;
+        env.wait_for(&control_plane, &binding(), "default", name, moved).await;
     }
-    let m2 = home.member("m2");
-    home.when(&m2, &config_maps(), "default", "a", |_| true).await;
+    let m2 = env.member("m2");
+    env.wait_for(&m2, &config_maps(), "default", "a", |_| true).await;
 
-    change(&home, "m1", json!({"taints": null})).await;
+    change(&env, "m1", json!({"taints": null})).await;
     let is_home = |binding: &Value| {
         let annotations = &binding["metadata"]["annotations"];
         has_settled_in("m1")(binding) && annotations.get("failover.crowsnest.io/home").is_none()
     };
-    home.when(&control_plane, &binding(), "default", "a-configmap", is_home).await;
-    home.gone(&m2, &config_maps(), "default", "a").await;
-    home.when(&home.member("m1"), &config_maps(), "default", "a", |_| true).await;
-    let message = home.event_message("ReturnHome", "a").await;
+    env.wait_for(&control_plane, &binding(), "default", "a-configmap", is_home).await;
+    env.wait_for_deletion(&m2, &config_maps(), "default", "a").await;
+    env.wait_for(&env.member("m1"), &config_maps(), "default", "a", |_| true).await;
+    let message = env.event_message("ReturnHome", "a").await;
     assert_eq!(message, "Failing back to m1: healthy again for long enough.");
 
     // One has failed back, so the next one waits for the rate, even if its delay has passed.
     let request = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
     merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=1/h")).await;
-    home.quiet().await;
-    home.manager.full_resync().await.unwrap();
-    home.quiet().await;
-    home.when(&control_plane, &binding(), "default", "b-configmap", moved).await;
+    env.wait_until_settled().await;
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_settled().await;
+    env.wait_for(&control_plane, &binding(), "default", "b-configmap", moved).await;
     merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=100/s")).await;
-    home.quiet().await;
-    home.manager.full_resync().await.unwrap();
-    home.when(&control_plane, &binding(), "default", "b-configmap", is_home).await;
-    home.stop().await;
+    env.wait_until_settled().await;
+    env.manager.full_resync().await.unwrap();
+    env.wait_for(&control_plane, &binding(), "default", "b-configmap", is_home).await;
+    env.stop().await;
 }
 
 /// In Karmada, application failover has no feature gate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unhealthy_workload_fails_over_with_default_feature_gates() {
-    let home = Home::start_as(&["m1", "m2"], Config { gates: Gates::default(), ..Config::conformance() }).await;
-    let control_plane = home.objects();
+    let env =
+        TestEnv::start_with_config(&["m1", "m2"], Config { gates: Gates::default(), ..Config::conformance() }).await;
+    let control_plane = env.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
     wanted["spec"]["propagateDeps"] = true.into();
     let application = json!({"decisionConditions": {"tolerationSeconds": 0}, "purgeMode": "Gracefully"});
     wanted["spec"]["failover"] = json!({"application": application});
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
-    let (m1, m2) = (home.member("m1"), home.member("m2"));
-    let copy = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
+    let copy = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     let status = |ready: i32, copy: &Value| {
         json!({"status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready,
             "observedGeneration": copy["metadata"]["generation"]}})
     };
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &copy)).await.unwrap();
     let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
-    home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status(0, &copy)).await.unwrap();
-    let replacement = home.when(&m2, &deployment(), "default", "web", |_| true).await;
+    let replacement = env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
     let leaves = |binding: &Value| {
         let task = &binding["spec"]["gracefulEvictionTasks"][0];
         is_in("m2")(binding) && task["fromCluster"] == "m1" && task["reason"] == "ApplicationFailure"
     };
-    home.when(&control_plane, &binding(), "default", "web-deployment", leaves).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", leaves).await;
     m2.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &replacement)).await.unwrap();
-    home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m2")).await;
-    home.gone(&m1, &deployment(), "default", "web").await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m2")).await;
+    env.wait_for_deletion(&m1, &deployment(), "default", "web").await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let mut template = web(1);
     template["metadata"]["annotations"] = json!({"failover.crowsnest.io/exclusive": "true"});
     let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &template).await.unwrap();
-    let (m1, m2) = (home.member("m1"), home.member("m2"));
-    home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
+    env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     let pods = builtin("", "pods", "Pod");
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web-1", "namespace": "default", "labels": {"app": "web"}},
@@ -296,28 +297,28 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
     m1.create(&pods, "default", &pod).await.unwrap();
 
     // It waits for its dependents. The test acts as the garbage collector of the member.
-    drain(&home, "m1").await;
+    drain(&env, "m1").await;
     let going = |object: &Value| object["metadata"]["finalizers"] == json!(["foregroundDeletion"]);
-    home.when(&m1, &deployment(), "default", "web", going).await;
-    home.when(&control_plane, &binding(), "default", "web-deployment", is_in("m2")).await;
-    home.quiet().await;
+    env.wait_for(&m1, &deployment(), "default", "web", going).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_in("m2")).await;
+    env.wait_until_settled().await;
     let in_m2 = |member: Objects| async move {
         member.get(Target::new(&deployment(), "default", "web")).await.unwrap().is_some()
     };
     assert!(!in_m2(m2.clone()).await, "it runs twice");
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
-    home.gone(&m1, &deployment(), "default", "web").await;
-    home.quiet().await;
+    env.wait_for_deletion(&m1, &deployment(), "default", "web").await;
+    env.wait_until_settled().await;
     assert!(!in_m2(m2.clone()).await, "it runs beside a pod that has not stopped");
     m1.delete(Target::new(&pods, "default", "web-1")).await.unwrap();
-    home.when(&m2, &deployment(), "default", "web", |_| true).await;
-    home.stop().await;
+    env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_annotations_of_policies_and_bindings_take_effect_immediately() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
@@ -325,33 +326,33 @@ async fn failover_annotations_of_policies_and_bindings_take_effect_immediately()
     let marked = |marked: bool| {
         move |work: &Value| work["metadata"]["annotations"].get("failover.crowsnest.io/exclusive").is_some() == marked
     };
-    home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(false)).await;
-    home.quiet().await;
+    env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, marked(false)).await;
+    env.wait_until_settled().await;
     let say = |value: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": value}}});
     for (kind, sayer) in [(propagation_policy(), "p"), (binding(), "a-configmap")] {
         for value in [json!("true"), Value::Null] {
             let is_marked = !value.is_null();
             control_plane.merge(Target::new(&kind, "default", sayer), &say(value)).await.unwrap();
-            home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(is_marked)).await;
+            env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, marked(is_marked)).await;
         }
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_of_evictions_are_karmadas() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
-    home.when(&control_plane, &binding(), "default", "a-configmap", is_in("m1")).await;
-    home.quiet().await;
-    drain(&home, "m1").await;
-    home.when(&control_plane, &binding(), "default", "a-configmap", has_settled_in("m2")).await;
-    home.quiet().await;
+    env.wait_for(&control_plane, &binding(), "default", "a-configmap", is_in("m1")).await;
+    env.wait_until_settled().await;
+    drain(&env, "m1").await;
+    env.wait_for(&control_plane, &binding(), "default", "a-configmap", has_settled_in("m2")).await;
+    env.wait_until_settled().await;
     let mut text = String::new();
-    home.manager.metrics().write(&mut text).unwrap();
+    env.manager.metrics().write(&mut text).unwrap();
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse::<f64>().ok())
@@ -372,19 +373,19 @@ async fn metrics_of_evictions_are_karmadas() {
     let changed = json!({"data": {"a": "another"}});
     control_plane.merge(Target::new(&config_maps(), "default", "a"), &changed).await.unwrap();
     let follows = |object: &Value| object["data"]["a"] == "another";
-    home.when(&home.member("m2"), &config_maps(), "default", "a", follows).await;
-    home.idle().await;
+    env.wait_for(&env.member("m2"), &config_maps(), "default", "a", follows).await;
+    env.wait_until_idle().await;
     let updated = "update_resource_to_cluster{result=\"success\",apiversion=\"v1\",kind=\"ConfigMap\",\
         member_cluster=\"m2\",operationResult=\"updated\"}";
-    assert!(home.counted(updated) >= 1.0);
-    home.stop().await;
+    assert!(env.metric_sum(updated) >= 1.0);
+    env.stop().await;
 }
 
 /// The resourceVersions of all bindings.
-async fn versions(home: &Home) -> BTreeMap<String, String> {
+async fn versions(env: &TestEnv) -> BTreeMap<String, String> {
     let kind = kube::api::GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");
     let kind = ApiResource::from_gvk_with_plural(&kind, "resourcebindings");
-    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(home.control_plane.admin(), "default", &kind);
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(env.control_plane.admin(), "default", &kind);
     let all = api.list(&ListParams::default()).await.unwrap();
     all.items.into_iter().map(|one| (one.metadata.name.unwrap(), one.metadata.resource_version.unwrap())).collect()
 }
@@ -392,8 +393,8 @@ async fn versions(home: &Home) -> BTreeMap<String, String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
     const EACH: usize = 70;
-    let home = Home::start(&["m1", "m2", "m3"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2", "m3"]).await;
+    let control_plane = env.objects();
     let tolerating =
         json!({"clusterAffinity": {"clusterNames": ["m1"]}, "clusterTolerations": [{"operator": "Exists"}]});
     let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
@@ -413,21 +414,21 @@ async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
         for number in 0..EACH {
             let name = format!("{group}-{number}-configmap");
             let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
-            home.when(&control_plane, &binding(), "default", &name, applied).await;
+            env.wait_for(&control_plane, &binding(), "default", &name, applied).await;
         }
     }
-    home.quiet().await;
-    let before = versions(&home).await;
+    env.wait_until_settled().await;
+    let before = versions(&env).await;
     assert_eq!(before.len(), 3 * EACH);
-    drain(&home, "m1").await;
+    drain(&env, "m1").await;
     for number in 0..EACH {
         let name = format!("moving-{number}-configmap");
-        home.when(&control_plane, &binding(), "default", &name, has_settled_in("m2")).await;
+        env.wait_for(&control_plane, &binding(), "default", &name, has_settled_in("m2")).await;
     }
-    home.quiet().await;
-    let after = versions(&home).await;
+    env.wait_until_settled().await;
+    let after = versions(&env).await;
     let touched = before.iter().filter(|(name, version)| after.get(*name) != Some(*version));
     let touched: Vec<&String> = touched.map(|(name, _)| name).filter(|name| !name.starts_with("moving")).collect();
     assert!(touched.is_empty(), "written: {touched:?}");
-    home.stop().await;
+    env.stop().await;
 }

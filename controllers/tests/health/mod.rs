@@ -7,7 +7,7 @@ use crowsnest_controllers::runtime::Config;
 use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom, definition};
+use crate::test_env::{TestEnv, builtin, custom, definition};
 use crate::{binding, condition_is};
 
 fn cluster_resource() -> Resource {
@@ -33,8 +33,8 @@ fn taints(cluster: &Value) -> Vec<&str> {
 }
 
 /// Changes the address of a cluster. Returns the previous one.
-async fn readdress(home: &Home, name: &str, endpoint: &str) -> String {
-    let control_plane = home.objects();
+async fn readdress(env: &TestEnv, name: &str, endpoint: &str) -> String {
+    let control_plane = env.objects();
     let resource = cluster_resource();
     let target = Target::new(&resource, "", name);
     let before = control_plane.get(target).await.unwrap().unwrap();
@@ -46,54 +46,54 @@ const UNREACHABLE: &str = "https://127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_signal_is_damped_two_count_and_simultaneous_failures_are_doubted() {
-    let home = Home::start(&["m1", "m2", "m3"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2", "m3"]).await;
+    let control_plane = env.objects();
     let cluster = cluster_resource();
-    home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
+    env.wait_for(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
 
     // The health endpoint of one fails; another is unreachable. When that is recognized, the first is still ready.
-    home.requests.set_well("m1", false);
-    let damped = home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "Damped")).await;
+    env.requests.set_healthy("m1", false);
+    let damped = env.wait_for(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "Damped")).await;
     let message = condition(&damped, "HealthSignals")["message"].as_str().unwrap();
     assert!(message.starts_with("readyz fails since ") && message.contains("(500 Internal Server Error"), "{message}");
     assert!(message.contains("; API calls succeed; watches of "), "{message}");
-    let endpoint = readdress(&home, "m2", UNREACHABLE).await;
-    let lost = home.when(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
+    let endpoint = readdress(&env, "m2", UNREACHABLE).await;
+    let lost = env.wait_for(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
     assert_eq!(condition(&lost, "Ready")["reason"], "ClusterNotReachable");
     assert_eq!(condition(&lost, "HealthSignals")["reason"], "SignalsAgree");
     let not_ready = |m2: &Value| taints(m2) == ["cluster.karmada.io/not-ready"];
-    home.when(&control_plane, &cluster, "", "m2", not_ready).await;
-    assert!(home.event_message("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
+    env.wait_for(&control_plane, &cluster, "", "m2", not_ready).await;
+    assert!(env.event_message("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
     let m1 = control_plane.get(Target::new(&cluster, "", "m1")).await.unwrap().unwrap();
     assert!(condition_is(&m1, "Ready", "True") && taints(&m1).is_empty(), "{m1}");
 
-    home.requests.set_well("m1", true);
-    home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
-    readdress(&home, "m2", &endpoint).await;
+    env.requests.set_healthy("m1", true);
+    env.wait_for(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
+    readdress(&env, "m2", &endpoint).await;
     let is_back = |m2: &Value| condition_is(m2, "Ready", "True") && taints(m2).is_empty();
-    home.when(&control_plane, &cluster, "", "m2", is_back).await;
+    env.wait_for(&control_plane, &cluster, "", "m2", is_back).await;
 
     // Two of three at once are doubted, until an administrator confirms that one of them is down.
     for name in ["m2", "m3"] {
-        readdress(&home, name, UNREACHABLE).await;
+        readdress(&env, name, UNREACHABLE).await;
     }
     for name in ["m2", "m3"] {
-        let doubted = home.when(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
+        let doubted = env.wait_for(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
         assert!(condition_is(&doubted, "Ready", "True") && taints(&doubted).is_empty(), "{doubted}");
         let message = condition(&doubted, "HealthSignals")["message"].as_str().unwrap();
         assert!(message.starts_with("2 of 3 clusters stopped responding within 60 s"), "{message}");
     }
     let confirmed = json!({"metadata": {"annotations": {"failover.crowsnest.io/confirmed-down": "true"}}});
     control_plane.merge(Target::new(&cluster, "", "m2"), &confirmed).await.unwrap();
-    home.when(&control_plane, &cluster, "", "m2", not_ready).await;
-    home.when(&control_plane, &cluster, "", "m3", not_ready).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &cluster, "", "m2", not_ready).await;
+    env.wait_for(&control_plane, &cluster, "", "m3", not_ready).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removing_a_cluster_reports_what_it_waits_for() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let by_hand = json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
         "metadata": {"name": "mine", "namespace": "default"},
@@ -114,8 +114,9 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
     control_plane.delete(Target::new(&cluster, "", "m1")).await.unwrap();
     let execution = Target::new(&namespace, "", "karmada-es-m1");
     let going = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
-    let mut space = home.when(&control_plane, &namespace, "", "karmada-es-m1", going).await;
-    let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
+    let mut space = env.wait_for(&control_plane, &namespace, "", "karmada-es-m1", going).await;
+    let waits =
+        env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
     // The Works with RBAC rules for members are there as well, until the namespace is emptied.
     assert!(message.starts_with("waits for ") && message.contains("Works: held (held by finalizer example.com/hold)"));
@@ -126,24 +127,24 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
     control_plane.delete(Target::new(&work(), "karmada-es-m1", "held")).await.unwrap();
     space["spec"]["finalizers"] = json!([]);
     control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
-    let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
+    let waits = env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
     assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");
     assert_eq!(
-        home.event_message("RemoveExecutionSpaceSucceed", "m1").await,
+        env.event_message("RemoveExecutionSpaceSucceed", "m1").await,
         "Removed execution space for cluster(m1)."
     );
     control_plane.delete(Target::new(&binding(), "default", "mine")).await.unwrap();
-    home.gone(&control_plane, &cluster, "", "m1").await;
-    home.stop().await;
+    env.wait_for_deletion(&control_plane, &cluster, "", "m1").await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_kind_of_a_member_is_reported_before_the_next_period() {
     let mut config = Config::conformance();
     config.periods.cluster_status = Duration::from_secs(600);
-    let home = Home::start_as(&["m1"], config).await;
-    home.serve_definitions("m1").await;
+    let env = TestEnv::start_with_config(&["m1"], config).await;
+    env.serve_definitions("m1").await;
     let gadgets = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gadgets.example.com"},
@@ -151,13 +152,13 @@ async fn a_new_kind_of_a_member_is_reported_before_the_next_period() {
             "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
     });
-    home.member("m1").create(&definition(), "", &gadgets).await.unwrap();
+    env.member("m1").create(&definition(), "", &gadgets).await.unwrap();
     let serves = |cluster: &Value| {
         let groups = cluster["status"]["apiEnablements"].as_array();
         groups.into_iter().flatten().any(|group| group["groupVersion"] == "example.com/v1")
     };
-    home.when(&home.objects(), &cluster_resource(), "", "m1", serves).await;
-    home.stop().await;
+    env.wait_for(&env.objects(), &cluster_resource(), "", "m1", serves).await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,25 +167,25 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     config.periods.cluster_monitor = Duration::from_millis(200);
     config.periods.cluster_monitor_grace = Duration::from_secs(3);
     config.periods.cluster_startup_grace = Duration::from_secs(1);
-    let home = Home::start_as(&["m1"], config).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start_with_config(&["m1"], config).await;
+    let control_plane = env.objects();
     let cluster = cluster_resource();
     let pulled = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "p1"},
         "spec": {"syncMode": "Pull", "apiEndpoint": UNREACHABLE}});
     control_plane.create(&cluster, "", &pulled).await.unwrap();
-    let never = home.when(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    let never = env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
     let ready = condition(&never, "Ready");
     assert_eq!(ready["reason"], "ClusterStatusNeverUpdated");
     assert_eq!(ready["message"], "Cluster status controller never posted cluster status.");
     let unreachable = |p1: &Value| taints(p1) == ["cluster.karmada.io/unreachable"];
-    home.when(&control_plane, &cluster, "", "p1", |p1| taints(p1).contains(&"cluster.karmada.io/unreachable")).await;
+    env.wait_for(&control_plane, &cluster, "", "p1", |p1| taints(p1).contains(&"cluster.karmada.io/unreachable")).await;
 
     // The agent reports. Works of its cluster are not applied by this process.
     let reported = json!({"status": {"conditions": [{
         "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
     control_plane.merge(Target::new(&cluster, "", "p1").status(), &reported).await.unwrap();
-    home.when(&control_plane, &cluster, "", "p1", |p1| taints(p1).is_empty()).await;
+    env.wait_for(&control_plane, &cluster, "", "p1", |p1| taints(p1).is_empty()).await;
     let for_it = |name: &str| {
         json!({
             "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
@@ -197,9 +198,9 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     for namespace in ["karmada-es-p1", "karmada-es-m1"] {
         control_plane.create(&work(), namespace, &for_it(namespace)).await.unwrap();
     }
-    home.when(&control_plane, &work(), "karmada-es-m1", "w", |work| condition_is(work, "Applied", "True")).await;
+    env.wait_for(&control_plane, &work(), "karmada-es-m1", "w", |work| condition_is(work, "Applied", "True")).await;
     control_plane.delete(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap();
-    home.quiet().await;
+    env.wait_until_settled().await;
     let left = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
     assert!(left["status"].get("conditions").is_none(), "{left}");
 
@@ -208,16 +209,16 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
         "metadata": {"name": "p1", "namespace": "karmada-cluster"},
         "spec": {"holderIdentity": "p1", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"}});
     control_plane.create(&builtin("coordination.k8s.io", "leases", "Lease"), "karmada-cluster", &lease).await.unwrap();
-    let silent = home.when(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    let silent = env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
     assert_eq!(condition(&silent, "Ready")["reason"], "ClusterStatusUnknown");
-    home.when(&control_plane, &cluster, "", "p1", unreachable).await;
+    env.wait_for(&control_plane, &cluster, "", "p1", unreachable).await;
 
     // Removing a cluster whose agent is gone deletes its Works.
     control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();
-    home.gone(&control_plane, &work(), "karmada-es-p1", "w").await;
+    env.wait_for_deletion(&control_plane, &work(), "karmada-es-p1", "w").await;
     assert_eq!(
-        home.event_message("ResourcesLeftBehind", "p1").await,
+        env.event_message("ResourcesLeftBehind", "p1").await,
         "cluster(p1) is not ready, so these objects remain in it: 1 objects: ConfigMap/default/c"
     );
-    home.stop().await;
+    env.stop().await;
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, deployment, merge, policy, propagation_policy, web};
 
 const OPERATIONS: [&str; 7] = [
@@ -67,7 +67,7 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
 /// Starts a webhook. Returns its port and the certificate of its authority.
 async fn start(stop: &CancellationToken) -> (u16, String) {
     let authority = Authority::generate("webhooks").unwrap();
-    let own = authority.server(&["interpreter.default.svc".to_owned()]).unwrap();
+    let own = authority.issue_serving_certificate(&["interpreter.default.svc".to_owned()]).unwrap();
     let tls = authority.tls(ServingCertificates::new(&own).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -103,8 +103,8 @@ fn configuration(port: u16, authority: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_interprets_a_kind() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let stop = CancellationToken::new();
     let (port, authority) = start(&stop).await;
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "interpreter", "namespace": "default"},
@@ -120,32 +120,33 @@ async fn a_webhook_interprets_a_kind() {
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(3)).await.unwrap();
 
-    let m1 = home.member("m1");
+    let m1 = env.member("m1");
     let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
-    home.when(&m1, &deployment(), "default", "web", revised).await;
+    env.wait_for(&m1, &deployment(), "default", "web", revised).await;
     let is_interpreted = |binding: &Value| {
         let item = &binding["status"]["aggregatedStatus"][0];
         binding["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] == "5m"
             && item["health"] == "Healthy"
             && item["status"] == json!({"seen": 3})
     };
-    let bound = home.when(&control_plane, &binding(), "default", "web-deployment", is_interpreted).await;
+    let bound = env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_interpreted).await;
     assert_eq!(
         bound["metadata"]["annotations"]["resourcebinding.karmada.io/dependencies"],
         r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"needed"}]"#
     );
-    home.when(&m1, &config_map, "default", "needed", |object| object["data"]["a"] == "1").await;
-    home.when(&control_plane, &deployment(), "default", "web", |object| object["status"]["readyReplicas"] == 3).await;
+    env.wait_for(&m1, &config_map, "default", "needed", |object| object["data"]["a"] == "1").await;
+    env.wait_for(&control_plane, &deployment(), "default", "web", |object| object["status"]["readyReplicas"] == 3)
+        .await;
 
     // The webhook retains one of the member's values, and nothing retains the other.
     merge(&m1, &deployment(), "web", json!({"spec": {"minReadySeconds": 7, "paused": true}})).await;
     let healed = |object: &Value| object["spec"]["minReadySeconds"] == 7 && object["spec"].get("paused").is_none();
-    home.when(&m1, &deployment(), "default", "web", healed).await;
+    env.wait_for(&m1, &deployment(), "default", "web", healed).await;
 
     // Without the webhook, the built-in interpreter handles the kind again.
     control_plane.delete(Target::new(&configurations(), "", "of-deployments")).await.unwrap();
     let unhealthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Unhealthy";
-    home.when(&control_plane, &binding(), "default", "web-deployment", unhealthy).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", unhealthy).await;
+    env.stop().await;
     stop.cancel();
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crowsnest_controllers::runtime::dynamic_client::Target;
-use crowsnest_controllers::runtime::write_fence::{Fence, Now};
+use crowsnest_controllers::runtime::write_fence::{ClockReading, Fence};
 use crowsnest_controllers::runtime::{Config, Manager};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::home::{Home, LONGEST, builtin};
+use super::test_env::{TIMEOUT, TestEnv, builtin};
 use super::{binding, merge, policy, propagation_policy};
 
 /// Timeout for stopping during the initial sync with the control plane.
@@ -18,48 +18,48 @@ const TRIES: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_leader_writes() {
-    let home = Home::start(&["m1"]).await;
-    let home = home.led(|index, stop| Manager::observe(index, Config::conformance(), stop)).await;
-    let (control_plane, m1) = (home.objects(), home.member("m1"));
+    let env = TestEnv::start(&["m1"]).await;
+    let env = env.replace_controllers(|index, stop| Manager::observe(index, Config::conformance(), stop)).await;
+    let (control_plane, m1) = (env.objects(), env.member("m1"));
     let config_map = builtin("", "configmaps", "ConfigMap");
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1"}});
     control_plane.create(&config_map, "default", &template).await.unwrap();
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-    home.quiet().await;
-    assert_eq!(home.manager.reconciles().values().sum::<u64>(), 0, "a follower reconciles nothing");
+    env.wait_until_settled().await;
+    assert_eq!(env.manager.reconciles().values().sum::<u64>(), 0, "a follower reconciles nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 
     let fence = Fence::closed();
-    fence.extend(Now::read(), Duration::from_secs(3600));
+    fence.extend(ClockReading::now(), Duration::from_secs(3600));
     let config = Config { fence: fence.clone(), ..Config::conformance() };
-    let home = home.led(|index, stop| Manager::start(index, config, stop)).await;
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
-    home.idle().await;
+    let env = env.replace_controllers(|index, stop| Manager::start(index, config, stop)).await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+    env.wait_until_idle().await;
 
     // As when the lease was not renewed: no decision is written from now on.
     fence.close();
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
-    tokio::time::timeout(LONGEST, home.manager.wait_for_reconciles(TRIES)).await.expect("controllers retry");
+    tokio::time::timeout(TIMEOUT, env.manager.wait_for_reconciles(TRIES)).await.expect("controllers retry");
     let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
     assert_eq!(left["data"]["a"], "1");
 
-    let home = home.led(|index, stop| Manager::start(index, Config::conformance(), stop)).await;
-    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
-    home.stop().await;
+    let env = env.replace_controllers(|index, stop| Manager::start(index, Config::conformance(), stop)).await;
+    env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_during_the_initial_sync_ends_immediately() {
-    let home = Home::start(&["m1"]).await;
+    let env = TestEnv::start(&["m1"]).await;
     // Stops after an increasing number of scheduler turns.
     for yields in (0..13).map(|power| 1 << power) {
-        let manager = Manager::observe(home.index.clone(), Config::conformance(), CancellationToken::new());
+        let manager = Manager::observe(env.index.clone(), Config::conformance(), CancellationToken::new());
         for _ in 0..yields {
             tokio::task::yield_now().await;
         }
         tokio::time::timeout(ENDS_WITHIN, manager.stop()).await.expect("it ends");
     }
-    home.stop().await;
+    env.stop().await;
 }

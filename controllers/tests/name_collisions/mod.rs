@@ -6,7 +6,7 @@ use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
 
 use crate::binding;
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 
 /// Namespaces with equal 32-bit FNV-1a hashes. Hashes of texts that begin with them and continue equally are equal, too.
 const COLLIDING: [&str; 2] = ["costarring", "liquid"];
@@ -23,8 +23,8 @@ fn template(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {"from": namespace}})
 }
 
-async fn start() -> Home {
-    let home = Home::start(&["m1"]).await;
+async fn start() -> TestEnv {
+    let env = TestEnv::start(&["m1"]).await;
     let resource =
         custom("policy.karmada.io", "v1alpha1", "clusterpropagationpolicies", "ClusterPropagationPolicy", false);
     let policy = json!({
@@ -33,14 +33,14 @@ async fn start() -> Home {
         "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "app"}],
             "placement": {"clusterAffinity": {"clusterNames": ["m1"]}}},
     });
-    home.objects().create(&resource, "", &policy).await.unwrap();
-    home
+    env.objects().create(&resource, "", &policy).await.unwrap();
+    env
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
-    let home = start().await;
-    let (control_plane, m1) = (home.objects(), home.member("m1"));
+    let env = start().await;
+    let (control_plane, m1) = (env.objects(), env.member("m1"));
     let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
     let [first, second] = COLLIDING;
     for namespace in COLLIDING {
@@ -51,21 +51,21 @@ async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
     assert_eq!(name, work_name("ConfigMap", "app", second));
 
     control_plane.create(&config_map(), first, &template(first, "app")).await.unwrap();
-    home.when(&m1, &config_map(), first, "app", |_| true).await;
+    env.wait_for(&m1, &config_map(), first, "app", |_| true).await;
     control_plane.create(&config_map(), second, &template(second, "app")).await.unwrap();
-    let message = home.event_message_in(second, "SyncWorkFailed", "app").await;
+    let message = env.event_message_in(second, "SyncWorkFailed", "app").await;
     let expected = format!(
         "cannot write Work karmada-es-m1/{name} for ConfigMap {second}/app: it belongs to ResourceBinding \
          {first}/app-configmap; rename the object"
     );
     assert_eq!(message, expected);
-    assert_eq!(home.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await, expected);
+    assert_eq!(env.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await, expected);
     let held = control_plane.get(Target::new(&work(), "karmada-es-m1", &name)).await.unwrap().unwrap();
     assert_eq!(held["spec"]["workload"]["manifests"][0]["metadata"]["namespace"], first);
 
     // Each explanation shows only the Work of its own binding.
     for (namespace, work) in [(first, Some(name.as_str())), (second, None)] {
-        let explanation = home.manager.reports().explain(&config_map(), namespace, "app").await.unwrap().unwrap();
+        let explanation = env.manager.reports().explain(&config_map(), namespace, "app").await.unwrap().unwrap();
         let works: Vec<Option<&str>> =
             explanation.targets.iter().map(|target| target.work.as_ref().map(|work| work.name.as_str())).collect();
         assert_eq!(works, [work], "{namespace}");
@@ -74,15 +74,15 @@ async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
     // The name is free after the first object is deleted.
     control_plane.delete(Target::new(&config_map(), first, "app")).await.unwrap();
     control_plane.delete(Target::new(&binding(), first, "app-configmap")).await.unwrap();
-    home.when(&m1, &config_map(), second, "app", |_| true).await;
-    home.gone(&m1, &config_map(), first, "app").await;
-    home.stop().await;
+    env.wait_for(&m1, &config_map(), second, "app", |_| true).await;
+    env.wait_for_deletion(&m1, &config_map(), first, "app").await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_does_not_take_the_work_of_another_object() {
-    let home = start().await;
-    let control_plane = home.objects();
+    let env = start().await;
+    let control_plane = env.objects();
     let name = work_name("Namespace", "team", "");
     let by_hand = json!({
         "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
@@ -92,20 +92,20 @@ async fn a_namespace_does_not_take_the_work_of_another_object() {
     control_plane.create(&work(), "karmada-es-m1", &by_hand).await.unwrap();
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
     control_plane.create(&Resource::builtin("", "v1", "namespaces", "Namespace", false), "", &team).await.unwrap();
-    let message = home.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await;
+    let message = env.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await;
     let expected = format!(
         "cannot write Work karmada-es-m1/{name} for Namespace team: it belongs to ConfigMap default/own; rename the object"
     );
     assert_eq!(message, expected);
     let held = control_plane.get(Target::new(&work(), "karmada-es-m1", &name)).await.unwrap().unwrap();
     assert_eq!(held["spec"], by_hand["spec"]);
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_does_not_take_the_binding_of_another_object() {
-    let home = start().await;
-    let control_plane = home.objects();
+    let env = start().await;
+    let control_plane = env.objects();
     let object = template("default", "app");
     let identity = ObjectIdentity::of(&object);
     let names = [identity.usual_binding_key(), identity.distinct_binding_key()].map(|key| key.name.clone());
@@ -118,12 +118,12 @@ async fn an_object_does_not_take_the_binding_of_another_object() {
         control_plane.create(&binding(), "default", &other).await.unwrap();
     }
     control_plane.create(&config_map(), "default", &object).await.unwrap();
-    let message = home.event_message_in("default", "ApplyPolicyFailed", "app").await;
+    let message = env.event_message_in("default", "ApplyPolicyFailed", "app").await;
     let [usual, distinct] = names;
     let expected = format!(
         "Apply cluster policy(p) failed: cannot create a binding for ConfigMap default/app: the names {usual:?} and \
          {distinct:?} are used by bindings of other objects; rename the object"
     );
     assert_eq!(message, expected);
-    home.stop().await;
+    env.stop().await;
 }

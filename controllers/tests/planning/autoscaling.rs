@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::autoscaling::{CronFederatedHPASpec, CronFederatedHPAStatus};
-use crowsnest_plan::autoscaling::behavior::{Bounds, Noted, ScaleHistory};
-use crowsnest_plan::autoscaling::cron::{Schedule, zone};
+use crowsnest_plan::autoscaling::behavior::{Bounds, ScaleHistory, TimedReplicas};
+use crowsnest_plan::autoscaling::cron::{Schedule, find_time_zone};
 use crowsnest_plan::autoscaling::metrics::{CombinedProposal, MetricResult, combine, propose};
 use crowsnest_plan::autoscaling::pods::{Container, Pod, PodKey, Readiness, Sample};
-use crowsnest_plan::autoscaling::replicas::{Count, ReplicaCalculator, Workload};
-use crowsnest_plan::autoscaling::rules::{Run, Timers};
+use crowsnest_plan::autoscaling::replicas::{ReplicaCalculator, ReplicaCount, Workload};
+use crowsnest_plan::autoscaling::rules::{FinishedRun, Timers};
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricSpec,
 };
@@ -73,7 +73,7 @@ impl TestPod {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Counted {
+struct ReplicaCountCase {
     /// The target: exactly one of these.
     percent: Option<i32>,
     usage: Option<i64>,
@@ -104,7 +104,7 @@ struct Counted {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Wanted {
-    Count { replicas: i32, utilization: Option<i32>, usage: i64 },
+    ReplicaCount { replicas: i32, utilization: Option<i32>, usage: i64 },
     Error(String),
 }
 
@@ -117,9 +117,9 @@ fn one() -> f64 {
 }
 
 #[test]
-fn counting() {
+fn replicas_are_counted() {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Counted>(include_str!("fixtures/autoscaling-replicas.yaml")) {
+    for (name, case) in cases::<ReplicaCountCase>(include_str!("fixtures/autoscaling-replicas.yaml")) {
         let pods: Vec<Pod> = case.pods.into_iter().map(|(name, pod)| pod.facts(&name)).collect();
         let sample = |(pod, value): (String, i64)| Sample {
             cluster: Some("m1".to_owned()),
@@ -148,7 +148,7 @@ fn counting() {
         };
         let found = found.map_err(|error| error.to_string());
         let wanted = match case.want {
-            Wanted::Count { replicas, utilization, usage } => Ok(Count { replicas, utilization, usage }),
+            Wanted::ReplicaCount { replicas, utilization, usage } => Ok(ReplicaCount { replicas, utilization, usage }),
             Wanted::Error(error) => Err(error),
         };
         if found != wanted {
@@ -160,7 +160,7 @@ fn counting() {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Followed {
+struct BehaviorCase {
     current: i32,
     wanted: i32,
     #[serde(default)]
@@ -179,12 +179,12 @@ struct Followed {
     grown: Vec<(i64, i32)>,
     #[serde(default)]
     shrunk: Vec<(i64, i32)>,
-    want: Bounded,
+    want: ExpectedLimit,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bounded {
+struct ExpectedLimit {
     replicas: i32,
     able: String,
     limited: bool,
@@ -199,25 +199,33 @@ fn five_minutes() -> i64 {
     300
 }
 
-fn noted(all: Vec<(i64, i32)>) -> Vec<Noted> {
+fn timed_replicas(all: Vec<(i64, i32)>) -> Vec<TimedReplicas> {
     all.into_iter().map(|(seconds, replicas)| (ago(seconds), replicas)).collect()
 }
 
 #[test]
-fn following() {
+fn recommendations_are_limited() {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Followed>(include_str!("fixtures/autoscaling-behavior.yaml")) {
-        let mut past =
-            ScaleHistory { recommended: noted(case.recommended), grown: noted(case.grown), shrunk: noted(case.shrunk) };
-        let bounds = Bounds { current: case.current, least: case.least, most: case.most };
+    for (name, case) in cases::<BehaviorCase>(include_str!("fixtures/autoscaling-behavior.yaml")) {
+        let mut past = ScaleHistory {
+            recommendations: timed_replicas(case.recommended),
+            scale_up_events: timed_replicas(case.grown),
+            scale_down_events: timed_replicas(case.shrunk),
+        };
+        let bounds = Bounds { current: case.current, min: case.least, max: case.most };
         let window = SignedDuration::from_secs(case.window);
-        let found = past.bound(case.behavior.as_ref(), bounds, case.wanted, window, now());
-        let (replicas, limited) = (found.replicas, found.limited);
-        let found = Bounded { replicas, able: found.able.0.to_owned(), limited, limit: found.limit.0.to_owned() };
+        let found = past.limit_recommendation(case.behavior.as_ref(), bounds, case.wanted, window, now());
+        let (replicas, limited) = (found.replicas, found.is_limited);
+        let found = ExpectedLimit {
+            replicas,
+            able: found.able_to_scale.0.to_owned(),
+            limited,
+            limit: found.limit.0.to_owned(),
+        };
         if found != case.want {
             wrong.push(format!("{name}: is {found:?}, should be {:?}", case.want));
         }
-        assert_eq!(past.recommended.last(), Some(&(now(), case.wanted)), "{name}: it is recorded");
+        assert_eq!(past.recommendations.last(), Some(&(now(), case.wanted)), "{name}: it is recorded");
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -232,14 +240,14 @@ fn old_scale_events_are_removed() {
         scale_down: None,
     };
     let mut past = ScaleHistory::default();
-    past.begin(4, ago(200));
-    past.begin(9, ago(190));
-    assert_eq!(past.recommended, [(ago(200), 4)], "only the first call records");
-    past.rescaled(Some(&behavior(60)), 2, 5, ago(90));
-    past.rescaled(Some(&behavior(60)), 5, 7, now());
-    past.rescaled(Some(&behavior(60)), 7, 6, now());
-    past.rescaled(None, 6, 9, now());
-    assert_eq!((past.grown, past.shrunk), (vec![(now(), 2)], vec![(now(), 1)]));
+    past.record_initial(4, ago(200));
+    past.record_initial(9, ago(190));
+    assert_eq!(past.recommendations, [(ago(200), 4)], "only the first call records");
+    past.record_scale_event(Some(&behavior(60)), 2, 5, ago(90));
+    past.record_scale_event(Some(&behavior(60)), 5, 7, now());
+    past.record_scale_event(Some(&behavior(60)), 7, 6, now());
+    past.record_scale_event(None, 6, 9, now());
+    assert_eq!((past.scale_up_events, past.scale_down_events), (vec![(now(), 2)], vec![(now(), 1)]));
 }
 
 #[derive(Deserialize)]
@@ -261,7 +269,8 @@ struct Due {
 fn schedules() {
     let mut wrong = Vec::new();
     for (name, case) in cases::<Due>(include_str!("fixtures/autoscaling-schedules.yaml")) {
-        let zone = zone(&case.zone, &TimeZone::UTC).unwrap_or_else(|| panic!("{name}: no zone {}", case.zone));
+        let zone =
+            find_time_zone(&case.zone, &TimeZone::UTC).unwrap_or_else(|| panic!("{name}: no zone {}", case.zone));
         let schedule = Schedule::parse(&case.schedule, zone, &TimeZone::UTC);
         let found = schedule.map_err(|error| error.to_string()).map(|schedule| {
             let mut at = case.from.unwrap_or_else(now);
@@ -295,14 +304,14 @@ fn evaluate(
     failed: Option<&str>,
 ) -> Vec<(String, String)> {
     let at: Timestamp = at.parse().expect("a time");
-    timers.follow(spec, status, &TimeZone::UTC, at);
-    let due = timers.due(at);
+    timers.synchronize(spec, status, &TimeZone::UTC, at);
+    let due = timers.take_due(at);
     let due_rules = due.iter().map(|due| (due.rule.name.clone(), due.at.to_string())).collect();
     for due in due {
-        timers.done(Run { due, done: at, failed: failed.map(str::to_owned) });
+        timers.add_run(FinishedRun { due, finished_at: at, failed: failed.map(str::to_owned) });
     }
     *status = timers.status(spec, status);
-    timers.recorded();
+    timers.clear_recorded();
     due_rules
 }
 
@@ -335,8 +344,8 @@ fn timers_follow_the_clock() {
     let both = [due("day", "2026-03-01T09:00:00Z"), due("hour", "2026-03-01T09:00:00Z")];
     assert_eq!(at(&mut timers, "2026-03-01T09:00:05Z"), both);
     // After a restart, missed runs are derived from the status.
-    let mut anew = Timers::default();
-    assert_eq!(at(&mut anew, "2026-03-01T10:20:00Z"), [due("hour", "2026-03-01T10:00:00Z")]);
+    let mut restarted_timers = Timers::default();
+    assert_eq!(at(&mut restarted_timers, "2026-03-01T10:20:00Z"), [due("hour", "2026-03-01T10:00:00Z")]);
 }
 
 #[test]
@@ -360,12 +369,12 @@ fn histories_have_the_limits_of_the_rule() {
         {"ruleName": "off"},
     ]});
     assert_eq!(json!(status), expected);
-    assert!(timers.has_refused());
+    assert!(timers.has_invalid_rules());
 
     // Another target: all rules start again, and invalid ones are reported again.
     let mut other = spec.clone();
     other.scale_target_ref.name = "other".to_owned();
-    let refused = |timers: &mut Timers, spec| timers.follow(spec, &status, &TimeZone::UTC, now());
+    let refused = |timers: &mut Timers, spec| timers.synchronize(spec, &status, &TimeZone::UTC, now());
     assert_eq!(refused(&mut timers, &spec), Vec::<String>::new());
     assert_eq!(
         refused(&mut timers, &other),
@@ -451,9 +460,9 @@ proptest! {
         (recommended, grown, shrunk) in (times(), times(), times()),
     ) {
         let behavior = behavior.map(|(scale_up, scale_down)| HorizontalPodAutoscalerBehavior { scale_up, scale_down });
-        let mut past = ScaleHistory { recommended: noted(recommended), grown: noted(grown), shrunk: noted(shrunk) };
-        let bounds = Bounds { current, least, most };
-        let found = past.bound(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
+        let mut past = ScaleHistory { recommendations: timed_replicas(recommended), scale_up_events: timed_replicas(grown), scale_down_events: timed_replicas(shrunk) };
+        let bounds = Bounds { current, min: least, max: most };
+        let found = past.limit_recommendation(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
         prop_assert!((least..=most).contains(&found.replicas), "{found:?}");
     }
 
@@ -466,7 +475,7 @@ proptest! {
         from in 0_i64..4_000_000_000,
         zone_name in prop_oneof![Just("UTC"), Just("America/New_York"), Just("Australia/Lord_Howe")],
     ) {
-        let zone = zone(zone_name, &TimeZone::UTC).expect("a zone");
+        let zone = find_time_zone(zone_name, &TimeZone::UTC).expect("a zone");
         let schedule = Schedule::parse(&fields.join(" "), zone, &TimeZone::UTC).expect("a schedule");
         let from = Timestamp::from_second(from).expect("a time");
         if let Some(next) = schedule.next(from) {

@@ -3,7 +3,8 @@
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_plan::overriding;
 use crowsnest_plan::work::construct::{
-    BindingIdentity, WorkPlan, for_binding, is_expected_in, is_suspended, job_completions, purged_directly, targets,
+    BindingIdentity, WorkPlan, directly_purged_clusters, is_expected_in, is_suspended, job_completions, targets,
+    work_for_binding,
 };
 use crowsnest_plan::work::{apply, managed, prune};
 use serde::Deserialize;
@@ -47,9 +48,9 @@ fn works() {
             name: "d-deployment",
             permanent_id: "binding-id",
         };
-        let report = overriding::Report::default();
+        let report = overriding::AppliedOverrides::default();
         let single = targets(&spec).len() == 1;
-        let desired = for_binding(&spec, binding, "m1", case.template, &report, single, case.inject_state);
+        let desired = work_for_binding(&spec, binding, "m1", case.template, &report, single, case.inject_state);
         let plan = |existing: Option<&Value>| match desired.plan(existing, "work-id") {
             WorkPlan::Keep => json!("keep"),
             WorkPlan::WaitForDeletion => json!("wait"),
@@ -91,7 +92,7 @@ fn clusters_of_a_binding() {
             "targets": targets,
             "expected": of_each(&|cluster| is_expected_in(&spec, cluster)),
             "suspended": of_each(&|cluster| is_suspended(spec.suspension.as_ref(), cluster)),
-            "purgedDirectly": purged_directly(&spec),
+            "purgedDirectly": directly_purged_clusters(&spec),
             "completions": job_completions(&spec, &case.template, &targets),
         })
     }));

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::work::{ObjectReference, ResourceBindingSpec, ResourceBindingStatus};
-use crowsnest_plan::descheduling::{Unscheduled, is_considered, lacking, lasts, newest, reduce};
+use crowsnest_plan::descheduling::{
+    UnschedulablePod, clusters_lacking_replicas, current_replica_set, exceeds_threshold, is_candidate, reduce,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -57,7 +59,7 @@ fn clusters_that_lack_replicas_are_queried() {
     let spec: ResourceBindingSpec = serde_json::from_value(spec).unwrap();
     let status: ResourceBindingStatus = serde_json::from_value(status).unwrap();
     // As in Karmada, a cluster without status counts as lacking replicas, even with none assigned.
-    assert_eq!(lacking(&spec, &status), ["m1", "m3", "m4", "m5"]);
+    assert_eq!(clusters_lacking_replicas(&spec, &status), ["m1", "m3", "m4", "m5"]);
 }
 
 #[derive(Deserialize)]
@@ -91,14 +93,14 @@ fn only_dynamically_divided_workloads_are_considered() {
             kind: case.kind.unwrap_or_else(|| "Deployment".to_owned()),
             ..ObjectReference::default()
         };
-        assert_eq!(is_considered(&json!({"metadata": metadata}), &resource), case.want, "{name}");
+        assert_eq!(is_candidate(&json!({"metadata": metadata}), &resource), case.want, "{name}");
     }
 }
 
 #[test]
 fn unschedulable_pods() {
     let pod = |phase: &str, status: &str, reason: &str, controller: bool| {
-        Unscheduled::of(&json!({
+        UnschedulablePod::from_json(&json!({
             "metadata": {"ownerReferences": [{"uid": "other"}, {"uid": "set", "controller": controller}]},
             "status": {"phase": phase, "conditions": [
                 {"type": "Ready", "status": "False", "reason": "Unschedulable"},
@@ -107,7 +109,7 @@ fn unschedulable_pods() {
         }))
     };
     let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let expected = Unscheduled { owner: "set".to_owned(), since };
+    let expected = UnschedulablePod { owner: "set".to_owned(), since };
     assert_eq!(pod("Pending", "False", "Unschedulable", true), Some(expected));
     assert_eq!(pod("Pending", "False", "SchedulingGated", true), None);
     assert_eq!(pod("Running", "True", "", true), None);
@@ -115,10 +117,10 @@ fn unschedulable_pods() {
     assert_eq!(pod("Pending", "False", "Unschedulable", false), None);
 
     let minutes = SignedDuration::from_mins;
-    assert!(!lasts(since, minutes(5), since + minutes(5)));
-    assert!(lasts(since, minutes(5), since + minutes(6)));
-    assert!(lasts(since, minutes(-5), since + minutes(1)), "a negative threshold is zero");
-    assert!(!lasts(since, minutes(-5), since), "a pod that has just become unschedulable does not count");
+    assert!(!exceeds_threshold(since, minutes(5), since + minutes(5)));
+    assert!(exceeds_threshold(since, minutes(5), since + minutes(6)));
+    assert!(exceeds_threshold(since, minutes(-5), since + minutes(1)), "a negative threshold is zero");
+    assert!(!exceeds_threshold(since, minutes(-5), since), "a pod that has just become unschedulable does not count");
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn the_newest_replica_set_has_the_template() {
         set("first-b", 3, "nginx:2", "deployment"),
         set("first-a", 3, "nginx:2", "deployment"),
     ];
-    let name = |sets: &[ReplicaSet]| newest(&deployment, sets).and_then(|set| set.metadata.name.clone());
+    let name = |sets: &[ReplicaSet]| current_replica_set(&deployment, sets).and_then(|set| set.metadata.name.clone());
     assert_eq!(name(&sets).as_deref(), Some("first-a"), "the oldest of those with the template");
     assert_eq!(name(&sets[..2]), None);
 }

@@ -2,7 +2,9 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements};
-use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, node_summary, resource_summary};
+use crowsnest_plan::estimation::capacity::{
+    FormattedAllocatable, NodeFacts, PodFacts, free_nodes, node_summary, resource_summary,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ use super::{answers, cases};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Room {
+struct CapacityCase {
     #[serde(default)]
     status: Value,
     #[serde(default)]
@@ -30,9 +32,9 @@ struct Room {
 }
 
 #[test]
-fn room() {
+fn replicas_that_fit() {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Room>(include_str!("fixtures/room.yaml")) {
+    for (name, case) in cases::<CapacityCase>(include_str!("fixtures/room.yaml")) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": case.status});
         if case.status.is_null() {
             cluster["status"] = json!({});
@@ -41,8 +43,9 @@ fn room() {
             cluster["spec"]["resourceModels"] = case.models;
         }
         let cluster: Cluster = serde_json::from_value(cluster).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let nodes: Option<Vec<NodeFacts>> = case.nodes.as_ref().map(|nodes| nodes.iter().map(NodeFacts::of).collect());
-        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::of).collect();
+        let nodes: Option<Vec<NodeFacts>> =
+            case.nodes.as_ref().map(|nodes| nodes.iter().map(NodeFacts::from_json).collect());
+        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::from_json).collect();
         let known = nodes.as_deref().map(|nodes| (nodes, &*pods));
         let fits = fits(&cluster, known, case.requirements.as_ref(), &case.components);
         if fits != Some(case.want) {
@@ -69,9 +72,9 @@ fn summaries() {
             Value::Null => Vec::new(),
             models => serde_json::from_value(models).expect("models"),
         };
-        let nodes: Vec<NodeFacts> = case.nodes.iter().map(NodeFacts::of).collect();
-        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::of).collect();
-        let allocatable: Vec<Written> = case.nodes.iter().map(Written::of).collect();
+        let nodes: Vec<NodeFacts> = case.nodes.iter().map(NodeFacts::from_json).collect();
+        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::from_json).collect();
+        let allocatable: Vec<FormattedAllocatable> = case.nodes.iter().map(FormattedAllocatable::from_node).collect();
         let free = free_nodes(&nodes, &pods);
         let free = free.iter().map(|node| &node.free);
         let resources = resource_summary(allocatable.iter(), pods.iter(), free, &models);

@@ -8,12 +8,12 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{Placement, PurgeMode};
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::eviction::failback::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::eviction::failback::{FailbackOptions, FailbackStep, OriginalPlacement};
 use crowsnest_plan::eviction::rate::{
     self, Bucket, ClusterEvictionState, EvictionRate, Halt, Limits, RateLimiter, Rates,
 };
-use crowsnest_plan::eviction::safety::cancelled;
-use crowsnest_plan::eviction::tasks::{EvictionInput, tasks};
+use crowsnest_plan::eviction::safety::cancel_tasks;
+use crowsnest_plan::eviction::tasks::{EvictionInput, plan_tasks};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ struct Member {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Question {
+struct EvictionScenario {
     #[serde(default)]
     karmada: bool,
     /// Registered clusters. By default `m1` to `m3`, all ready.
@@ -76,7 +76,7 @@ struct Question {
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Answer {
+struct EvictionOutcome {
     /// Clusters with an eviction in progress.
     leaving: Vec<String>,
     /// Messages of waiting tasks by cluster.
@@ -90,9 +90,9 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Case {
-    given: Question,
+    given: EvictionScenario,
     #[serde(default)]
-    want: Answer,
+    want: EvictionOutcome,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -114,14 +114,14 @@ fn cluster(name: &str, member: &Member) -> Arc<Cluster> {
     })))
 }
 
-struct Told {
+struct DecisionInput {
     clusters: BTreeMap<String, Arc<Cluster>>,
     spec: ResourceBindingSpec,
     status: ResourceBindingStatus,
 }
 
-impl Question {
-    fn tell(&self) -> Told {
+impl EvictionScenario {
+    fn decision_input(&self) -> DecisionInput {
         let names = ["m1", "m2", "m3"].into_iter().filter(|name| !self.gone.iter().any(|gone| gone == name));
         let standard = Member::default();
         let member = |name: &str| self.clusters.get(name).unwrap_or(&standard).clone();
@@ -152,11 +152,11 @@ impl Question {
             "schedulerObservedGeneration": if self.unseen { 2 } else { 3 }, "conditions": conditions,
             "aggregatedStatus": items, "schedulerObservingAffinityName": self.affinity,
         }));
-        Told { clusters, spec, status }
+        DecisionInput { clusters, spec, status }
     }
 
-    fn answer(&self) -> Answer {
-        let input = self.tell();
+    fn evaluate(&self) -> EvictionOutcome {
+        let input = self.decision_input();
         let evicting = EvictionInput {
             safety: if self.karmada { Safety::Karmada } else { Safety::Safe },
             generation: 3,
@@ -167,16 +167,16 @@ impl Question {
             tolerations: Some(&self.tolerations),
         };
         let now = at(BEGUN + self.after);
-        let back = cancelled(&evicting, now);
-        let plan = tasks(&evicting, now);
+        let back = cancel_tasks(&evicting, now);
+        let plan = plan_tasks(&evicting, now);
         let waiting = plan.tasks.iter().filter(|task| !task.message.is_empty());
         let targets = |spec: &ResourceBindingSpec| {
             spec.clusters.iter().map(|target| (target.name.clone(), target.replicas)).collect()
         };
-        Answer {
+        EvictionOutcome {
             waits: waiting.map(|task| (task.from_cluster.clone(), task.message.clone())).collect(),
             leaving: plan.tasks.iter().map(|task| task.from_cluster.clone()).collect(),
-            again: plan.look_again.map(|again| again.as_second() - now.as_second()),
+            again: plan.next_check.map(|again| again.as_second() - now.as_second()),
             back: back.as_ref().map(|back| targets(&back.spec)),
             affinity: back.and_then(|back| back.affinity),
         }
@@ -186,11 +186,11 @@ impl Question {
 #[test]
 fn evictions_end_wait_or_are_cancelled() {
     for (name, case) in cases::<Case>(include_str!("fixtures/evictions.yaml")) {
-        assert_eq!(case.given.answer(), case.want, "{name}");
+        assert_eq!(case.given.evaluate(), case.want, "{name}");
     }
 }
 
-fn question() -> impl Strategy<Value = Question> {
+fn any_scenario() -> impl Strategy<Value = EvictionScenario> {
     let health = prop::collection::btree_map("m[1-3]", "Healthy|Unhealthy|Unknown", 0..4);
     let targets = prop::collection::btree_map("m[2-3]", 0..4_i32, 0..3);
     let purge = prop::option::of(prop_oneof!["Directly", "Gracefully"]);
@@ -202,7 +202,7 @@ fn question() -> impl Strategy<Value = Question> {
             let kind = if divided { "Divided" } else { "Duplicated" };
             let placement = json!({"replicaScheduling": {"replicaSchedulingType": kind}});
             let task = json!({"replicas": replicas, "purgeMode": purge, "suppressDeletion": kept});
-            Question {
+            EvictionScenario {
                 karmada: false,
                 clusters: BTreeMap::from([("m1".to_owned(), Member { not_ready, ..Member::default() })]),
                 gone: Vec::new(),
@@ -224,22 +224,22 @@ fn question() -> impl Strategy<Value = Question> {
 
 proptest! {
     #[test]
-    fn the_only_healthy_copy_is_kept_unless_it_is_purged_directly(question in question()) {
-        let answer = question.answer();
-        let healthy = |name: &str| question.health.get(name).is_some_and(|health| health == "Healthy");
-        let elsewhere = question.targets.keys().any(|name| healthy(name));
-        let is_requested = question.task["purgeMode"] == json!("Directly") || question.task["suppressDeletion"] == json!(false);
+    fn the_only_healthy_copy_is_kept_unless_it_is_purged_directly(scenario in any_scenario()) {
+        let outcome = scenario.evaluate();
+        let healthy = |name: &str| scenario.health.get(name).is_some_and(|health| health == "Healthy");
+        let elsewhere = scenario.targets.keys().any(|name| healthy(name));
+        let is_requested = scenario.task["purgeMode"] == json!("Directly") || scenario.task["suppressDeletion"] == json!(false);
         if healthy("m1") && !elsewhere && !is_requested {
-            prop_assert_eq!(&answer.leaving, &["m1"]);
+            prop_assert_eq!(&outcome.leaving, &["m1"]);
         }
     }
 
     /// A task's message changes the generation, which must not cause another message.
     #[test]
-    fn the_message_of_a_waiting_task_is_stable(question in question()) {
-        let answer = question.answer();
-        let again = Question { unseen: !question.unseen, ..question }.answer();
-        for (cluster, why) in &answer.waits {
+    fn the_message_of_a_waiting_task_is_stable(scenario in any_scenario()) {
+        let outcome = scenario.evaluate();
+        let again = EvictionScenario { unseen: !scenario.unseen, ..scenario }.evaluate();
+        for (cluster, why) in &outcome.waits {
             prop_assert!(again.waits.get(cluster).is_none_or(|then| then == why));
         }
     }
@@ -279,9 +279,9 @@ proptest! {
     }
 }
 
-fn standing(ready: Option<bool>, doubted: bool) -> ClusterEvictionState {
+fn standing(ready: Option<bool>, is_doubted: bool) -> ClusterEvictionState {
     let taints = vec![read(json!({"key": "drain", "effect": "NoExecute"}))];
-    ClusterEvictionState { ready, doubted, taints, leaving: false, shows_halt: false }
+    ClusterEvictionState { ready, is_doubted, taints, is_terminating: false, has_halt_condition: false }
 }
 
 #[rstest]
@@ -311,10 +311,10 @@ fn cluster_state_is_derived_from_conditions() {
         "metadata": {"name": "m1"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
         "status": {"conditions": [condition("Ready", "Unknown", ""), condition("HealthSignals", "False", "Doubted")]},
     });
-    let standing = ClusterEvictionState::of(&cluster).expect("readable");
-    assert_eq!((standing.ready, standing.doubted, standing.evicts()), (Some(false), true, false));
-    let none = ClusterEvictionState::of(&json!({"metadata": {"name": "m1"}})).expect("readable");
-    assert_eq!((none.ready, none.doubted, none.leaving), (None, false, false));
+    let standing = ClusterEvictionState::from_cluster(&cluster).expect("readable");
+    assert_eq!((standing.ready, standing.is_doubted, standing.evicts()), (Some(false), true, false));
+    let none = ClusterEvictionState::from_cluster(&json!({"metadata": {"name": "m1"}})).expect("readable");
+    assert_eq!((none.ready, none.is_doubted, none.is_terminating), (None, false, false));
 }
 
 /// How many of 100 evictions are allowed within this many seconds.
@@ -329,12 +329,12 @@ fn within(bucket: Bucket, seconds: u64) -> usize {
 fn rates_are_limited() {
     let rates = Rates { full: 0.5, slow: 0.1 };
     // Three workers, each of which pauses for two seconds after an eviction.
-    assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada(), seconds)), [3, 6, 9]);
-    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe(&EvictionRate::Full), seconds)), [1, 2, 3]);
-    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe(&EvictionRate::Slow), seconds)), [1, 2, 3]);
+    assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada_bucket(), seconds)), [3, 6, 9]);
+    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe_bucket(&EvictionRate::Full), seconds)), [1, 2, 3]);
+    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe_bucket(&EvictionRate::Slow), seconds)), [1, 2, 3]);
     let none = Rates { full: 0.0, slow: 1.0 };
-    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe(&EvictionRate::Full), seconds)), [1, 1, 2]);
-    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe(&EvictionRate::Full), 0), 100);
+    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe_bucket(&EvictionRate::Full), seconds)), [1, 1, 2]);
+    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe_bucket(&EvictionRate::Full), 0), 100);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn waiting_keys_keep_their_reservation() {
 #[case("rate=0/m", Err("invalid rate rate=0/m: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
 #[case("rate=1/d", Err("invalid rate rate=1/d: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
 fn failback_settings_are_parsed(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
-    let read = text.parse::<FailbackOptions>().map(|read| (read.after.as_secs(), read.every.as_secs()));
+    let read = text.parse::<FailbackOptions>().map(|read| (read.after.as_secs(), read.interval.as_secs()));
     assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
 }
 
@@ -373,21 +373,21 @@ fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 }
 
 #[rstest]
-#[case::elsewhere(&["m2"], json!([]), Step::Away)]
-#[case::nowhere(&[], json!([]), Step::Away)]
-#[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), Step::Wait)]
-#[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), Step::Wait)]
-#[case::home(&["m1"], json!([]), Step::Arrived)]
-fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: Step) {
-    let home = OriginalPlacement::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+#[case::elsewhere(&["m2"], json!([]), FailbackStep::Away)]
+#[case::nowhere(&[], json!([]), FailbackStep::Away)]
+#[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), FailbackStep::Wait)]
+#[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), FailbackStep::Wait)]
+#[case::home(&["m1"], json!([]), FailbackStep::Arrived)]
+fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: FailbackStep) {
+    let home = OriginalPlacement::from_binding(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
     let home: OriginalPlacement = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
     assert_eq!(home.step(&bound(targets, tasks)), expected);
 }
 
 #[test]
 fn the_replacement_is_kept_until_the_previous_cluster_is_healthy() {
-    let home = OriginalPlacement::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
-    let going = home.on_the_way(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
+    let home = OriginalPlacement::from_binding(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let going = home.start_failback(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
     assert!(going.clusters.is_empty() && going.reschedule_triggered_at.is_some());
     assert_eq!(
         json!(going.graceful_eviction_tasks),

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::world::{Member, Question};
+use super::world::{Member, SchedulingScenario};
 
 #[derive(Debug, Clone)]
 struct SchedulingCase {
@@ -24,8 +24,8 @@ struct SchedulingCase {
 
 fn member() -> impl Strategy<Value = Member> {
     let region = select(vec!["", "east", "west"]).prop_map(str::to_owned);
-    (proptest::option::weighted(0.9, 0..30_i32), region, 0..10_u8).prop_map(|(room, region, oddity)| Member {
-        room,
+    (proptest::option::weighted(0.9, 0..30_i32), region, 0..10_u8).prop_map(|(free_replicas, region, oddity)| Member {
+        free_replicas,
         region,
         taints: if oddity == 0 { vec![json!({"key": "k", "effect": "NoSchedule"})] } else { Vec::new() },
         lacks: oddity == 1,
@@ -134,7 +134,8 @@ impl SchedulingCase {
         let status: ResourceBindingStatus = serde_json::from_value(status).expect("a status");
         let applied = before.applied.as_deref();
         let (gates, propagate_empty) = (Gates::default(), false);
-        Question { members, spec: &spec, status: &status, applied, peers: &[], gates, propagate_empty }.decide()
+        SchedulingScenario { members, spec: &spec, status: &status, applied, peers: &[], gates, propagate_empty }
+            .decide()
     }
 
     fn is_duplicated(&self) -> bool {
@@ -259,21 +260,21 @@ proptest! {
             _ => prop_assert_eq!(&steady, &fresh),
         }
         let weights = &json!(case.placement)["replicaScheduling"];
-        let by_room = weights["replicaDivisionPreference"] == "Aggregated" || !weights["weightPreference"]["dynamicWeight"].is_null();
+        let by_capacity = weights["replicaDivisionPreference"] == "Aggregated" || !weights["weightPreference"]["dynamicWeight"].is_null();
         let before = case.before();
         let (steady, report) = case.decide(&before, &[]);
         let feasible = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
         let stays = |name: &str| feasible.iter().any(|cluster| cluster.name == name && cluster.rejected.is_none());
         let kept: Vec<&TargetCluster> = before.targets.iter().filter(|target| stays(&target.name)).collect();
         let held: i32 = kept.iter().map(|target| target.replicas).sum();
-        let grows = by_room && held <= case.replicas && !is_tiered(&steady);
+        let grows = by_capacity && held <= case.replicas && !is_tiered(&steady);
         if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
             let now = assigned(clusters);
             for target in kept {
-                let room = case.members[&target.name].room.unwrap_or(case.replicas);
+                let free_replicas = case.members[&target.name].free_replicas.unwrap_or(case.replicas);
                 let has = now.get(target.name.as_str()).copied().unwrap_or_default();
                 prop_assert!(has >= target.replicas, "{} lost some: {:?}", target.name, clusters);
-                prop_assert!(has <= target.replicas + room, "{} has too many: {:?}", target.name, clusters);
+                prop_assert!(has <= target.replicas + free_replicas, "{} has too many: {:?}", target.name, clusters);
             }
         }
     }

@@ -25,7 +25,7 @@ struct Object {
 fn replicas_and_requirements() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/replicas.yaml"), |case: Object| {
         let requirements = replicas::requirements(&case.object, Gates::default());
-        json!({"replicas": row(&case.object).replicas_of(&case.object), "requirements": requirements})
+        json!({"replicas": row(&case.object).read_replicas(&case.object), "requirements": requirements})
     }));
 }
 

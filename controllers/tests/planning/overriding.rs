@@ -16,7 +16,7 @@ fn of_one_rule(overriders: Overriders) -> OverrideSpec {
     }
 }
 
-fn overridden(object: &Value, overriders: Overriders) -> Result<Value, overriding::Failed> {
+fn overridden(object: &Value, overriders: Overriders) -> Result<Value, overriding::FailedOverride> {
     let mut changed = object.clone();
     let spec = of_one_rule(overriders);
     overriding::apply(&mut changed, &Cluster::default(), &[OverridePolicy { name: "o", spec: &spec }], &[])?;

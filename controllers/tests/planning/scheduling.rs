@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cases;
-use super::world::{Member, Question};
+use super::world::{Member, SchedulingScenario};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -95,7 +95,7 @@ impl Scheduled {
         let members = self.clusters.iter().map(|(name, member)| (name.as_str(), member)).collect();
         let (peers, gates, propagate_empty) = (&*peers, Gates::all(), self.propagate_empty);
         let applied = applied.as_deref();
-        Question { members, spec: &spec, status: &status, applied, peers, gates, propagate_empty }.decide()
+        SchedulingScenario { members, spec: &spec, status: &status, applied, peers, gates, propagate_empty }.decide()
     }
 }
 
@@ -114,7 +114,7 @@ pub fn format_plan(plan: &Plan) -> String {
     }
 }
 
-fn holds(fixture: &str) {
+fn check_fixture(fixture: &str) {
     let mut wrong = Vec::new();
     for (name, case) in cases::<Scheduled>(fixture) {
         let (plan, report) = case.decide();
@@ -139,17 +139,17 @@ fn holds(fixture: &str) {
 
 #[test]
 fn assignment() {
-    holds(include_str!("fixtures/assignment.yaml"));
+    check_fixture(include_str!("fixtures/assignment.yaml"));
 }
 
 #[test]
 fn filters_and_affinities() {
-    holds(include_str!("fixtures/filters.yaml"));
+    check_fixture(include_str!("fixtures/filters.yaml"));
 }
 
 #[test]
 fn triggers() {
-    holds(include_str!("fixtures/triggers.yaml"));
+    check_fixture(include_str!("fixtures/triggers.yaml"));
 }
 
 #[derive(Deserialize)]

@@ -14,7 +14,7 @@ use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::scheduling::{
-    Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, Unobserved, World, explain,
+    Binding, ClusterFacts, Estimate, NoopObserver, Peer, Plan, Plugins, Report, SchedulingContext, explain,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,7 +24,8 @@ use serde_json::{Value, json};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Member {
     /// Number of replicas that still fit. `None` if unknown.
-    pub room: Option<i32>,
+    #[serde(rename = "room")]
+    pub free_replicas: Option<i32>,
     pub labels: BTreeMap<String, String>,
     pub provider: String,
     pub region: String,
@@ -57,9 +58,9 @@ impl Member {
 }
 
 /// An estimator with fixed results, by index of the clusters.
-struct Rooms(Vec<Option<i32>>);
+struct FixedEstimates(Vec<Option<i32>>);
 
-impl Estimate for Rooms {
+impl Estimate for FixedEstimates {
     fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
         among.iter().map(|index| self.0.get(*index).copied().flatten()).collect()
     }
@@ -70,7 +71,7 @@ impl Estimate for Rooms {
 }
 
 /// A binding and the members, in the given order.
-pub struct Question<'a> {
+pub struct SchedulingScenario<'a> {
     pub members: Vec<(&'a str, &'a Member)>,
     pub spec: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
@@ -81,18 +82,18 @@ pub struct Question<'a> {
     pub propagate_empty: bool,
 }
 
-impl Question<'_> {
+impl SchedulingScenario<'_> {
     pub fn decide(&self) -> (Plan, Report) {
         let clusters: Vec<_> = self.members.iter().map(|(name, member)| member.facts(name)).collect();
-        let rooms = Rooms(self.members.iter().map(|(_, member)| member.room).collect());
-        let world = World {
+        let estimates = FixedEstimates(self.members.iter().map(|(_, member)| member.free_replicas).collect());
+        let world = SchedulingContext {
             clusters: &clusters,
-            estimate: &rooms,
+            estimate: &estimates,
             peers: self.peers,
             gates: self.gates,
             plugins: Plugins::default(),
             propagate_empty_workloads: self.propagate_empty,
-            observer: &Unobserved,
+            observer: &NoopObserver,
         };
         let (spec, status) = (self.spec, self.status);
         explain(&world, &Binding { generation: 1, applied_placement: self.applied, spec, status })
@@ -109,10 +110,13 @@ pub fn fits(
 ) -> Option<i32> {
     let nodes = known.map(|(nodes, pods)| Arc::new(Nodes::from(free_nodes(nodes, pods))));
     let facts = Arc::new(ClusterFacts::new(cluster.clone()));
-    let room =
-        Ledger::new(Gates::default()).room(&facts, &CapacityFacts { nodes, quotas: None }, &BindingKey::default());
+    let capacity = Ledger::new(Gates::default()).free_capacity(
+        &facts,
+        &CapacityFacts { nodes, quotas: None },
+        &BindingKey::default(),
+    );
     let cache = EstimateCache::default();
-    let estimator = Estimator { rooms: vec![room], cache: &cache };
+    let estimator = Estimator { free_capacities: vec![capacity], cache: &cache };
     let fits = match components {
         [] => estimator.replicas(&[0], requirements),
         components => estimator.component_sets(&[0], components, "shop"),

@@ -3,7 +3,7 @@
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
 
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, merge, policy, propagation_policy};
 
 const RETAIN: &str = "resourcetemplate.karmada.io/retain-replicas";
@@ -29,8 +29,8 @@ fn results(rebalancer: &Value) -> Vec<[&str; 3]> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
             "metadata": {"name": name, "namespace": "default"}, "data": {"k": "v"}});
         control_plane.create(&config_map, "default", &template).await.unwrap();
         let scheduled = |object: &Value| object["spec"]["clusters"] == json!([{"name": "m1"}]);
-        home.when(&control_plane, &binding(), "default", &format!("{name}-configmap"), scheduled).await;
+        env.wait_for(&control_plane, &binding(), "default", &format!("{name}-configmap"), scheduled).await;
     }
 
     let resource = rebalancer_resource();
@@ -54,29 +54,29 @@ async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
                 && results(object).iter().all(|[_, result, _]| !result.is_empty())
         }
     };
-    let done = home.when(&control_plane, &resource, "", "r", finished(1)).await;
+    let done = env.wait_for(&control_plane, &resource, "", "r", finished(1)).await;
     assert_eq!(results(&done), [["a", "Successful", ""], ["none", "Failed", "ReferencedBindingNotFound"]]);
     let created = &done["metadata"]["creationTimestamp"];
     let triggered = |object: &Value| object["spec"]["rescheduleTriggeredAt"] == *created;
-    home.when(&control_plane, &binding(), "default", "a-configmap", triggered).await;
+    env.wait_for(&control_plane, &binding(), "default", "a-configmap", triggered).await;
 
     // Workloads that are removed from the spec keep their result only if they were rescheduled.
     let edit = json!({"spec": {"workloads": config_maps(&["b"])}});
     control_plane.merge(Target::new(&resource, "", "r"), &edit).await.unwrap();
-    let done = home.when(&control_plane, &resource, "", "r", finished(2)).await;
+    let done = env.wait_for(&control_plane, &resource, "", "r", finished(2)).await;
     assert_eq!(results(&done), [["a", "Successful", ""], ["b", "Successful", ""]]);
 
     // A full resync writes nothing.
-    home.quiet().await;
-    let before = home.written();
-    home.manager.full_resync().await.unwrap();
-    home.quiet().await;
-    assert_eq!(before, home.written(), "a full resync wrote something");
+    env.wait_until_settled().await;
+    let before = env.last_writes();
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_settled().await;
+    assert_eq!(before, env.last_writes(), "a full resync wrote something");
 
     let short_lived = json!({"spec": {"ttlSecondsAfterFinished": 0}});
     control_plane.merge(Target::new(&resource, "", "r"), &short_lived).await.unwrap();
-    home.gone(&control_plane, &resource, "", "r").await;
-    home.stop().await;
+    env.wait_for_deletion(&control_plane, &resource, "", "r").await;
+    env.stop().await;
 }
 
 fn deployment(replicas: i64, labels: Value) -> Value {
@@ -96,9 +96,9 @@ fn is_retained(object: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_of_an_autoscalers_target_are_retained_in_the_member() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
-    let m1 = home.member("m1");
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
+    let m1 = env.member("m1");
     let deployments = builtin("apps", "deployments", "Deployment");
     let autoscalers = custom("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true);
     for (name, kind, api_version) in
@@ -114,26 +114,26 @@ async fn replicas_of_an_autoscalers_target_are_retained_in_the_member() {
             "minReplicas": 1, "maxReplicas": 9},
     });
     control_plane.create(&autoscalers, "default", &autoscaler).await.unwrap();
-    home.when(&m1, &autoscalers, "default", "h", |_| true).await;
+    env.wait_for(&m1, &autoscalers, "default", "h", |_| true).await;
 
     // The target is created after its autoscaler.
     control_plane.create(&deployments, "default", &deployment(2, json!({}))).await.unwrap();
-    home.when(&control_plane, &deployments, "default", "web", is_retained).await;
-    home.when(&m1, &deployments, "default", "web", is_retained).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", is_retained).await;
+    env.wait_for(&m1, &deployments, "default", "web", is_retained).await;
     merge(&m1, &deployments, "web", json!({"spec": {"replicas": 4}})).await;
     merge(&control_plane, &deployments, "web", json!({"spec": {"minReadySeconds": 1}})).await;
     let edited = |object: &Value| object["spec"]["minReadySeconds"] == 1;
-    let member = home.when(&m1, &deployments, "default", "web", edited).await;
+    let member = env.wait_for(&m1, &deployments, "default", "web", edited).await;
     assert_eq!(member["spec"]["replicas"], 4);
 
     let scale = |name: &str| json!({"spec": {"scaleTargetRef": {"name": name}}});
     merge(&control_plane, &autoscalers, "h", scale("other")).await;
-    home.when(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
     merge(&control_plane, &autoscalers, "h", scale("web")).await;
-    home.when(&control_plane, &deployments, "default", "web", is_retained).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", is_retained).await;
     control_plane.delete(Target::new(&autoscalers, "default", "h")).await.unwrap();
-    home.when(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
-    home.stop().await;
+    env.wait_for(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
+    env.stop().await;
 }
 
 /// Sets the replicas and status in a member, as an autoscaler and the Deployment controller would.
@@ -149,8 +149,8 @@ async fn scale(member: &Objects, deployments: &Resource, replicas: i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_divided_deployment_takes_over_the_replicas_of_its_members() {
-    let home = Home::start(&["m1", "m2"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1", "m2"]).await;
+    let control_plane = env.objects();
     let deployments = builtin("apps", "deployments", "Deployment");
     let weight = |name: &str| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1});
     let divided = json!({"replicaScheduling": {
@@ -163,18 +163,18 @@ async fn a_divided_deployment_takes_over_the_replicas_of_its_members() {
         .unwrap();
     control_plane.create(&deployments, "default", &deployment(4, json!({RETAIN: "true"}))).await.unwrap();
     for (name, replicas) in [("m1", 3), ("m2", 5)] {
-        let member = home.member(name);
-        home.when(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == 2).await;
+        let member = env.member(name);
+        env.wait_for(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == 2).await;
         scale(&member, &deployments, replicas).await;
     }
     let followed = |object: &Value| object["spec"]["replicas"] == 8 && object["status"]["replicas"] == 8;
-    home.when(&control_plane, &deployments, "default", "web", followed).await;
+    env.wait_for(&control_plane, &deployments, "default", "web", followed).await;
     let known = |object: &Value| object["spec"]["replicas"] == 8;
-    home.when(&control_plane, &binding(), "default", "web-deployment", known).await;
-    home.idle().await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", known).await;
+    env.wait_until_idle().await;
     for (name, replicas) in [("m1", 3), ("m2", 5)] {
-        let member = home.member(name);
-        home.when(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
+        let member = env.member(name);
+        env.wait_for(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
     }
-    home.stop().await;
+    env.stop().await;
 }

@@ -12,7 +12,7 @@ use crowsnest_controllers::runtime::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::home::{Home, builtin, custom};
+use super::test_env::{TestEnv, builtin, custom};
 
 struct NamespaceGreeter(Arc<Context>);
 
@@ -35,22 +35,22 @@ fn namespace(name: &str) -> Value {
 async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
     let registry = Registry::default().with(Registration::of::<NamespaceGreeter>());
     let namespaces = custom("", "v1", "namespaces", "Namespace", false);
-    let mut home = Home::start(&[]).await;
+    let mut env = TestEnv::start(&[]).await;
     for (list, runs) in [("*,namespaceGreeter", true), ("*", false)] {
         let config = Config { controllers: Selection::parse(&registry, list).unwrap(), ..Config::conformance() };
-        home = home.led(|index, stop| Manager::start_with(&registry, index, config, stop)).await;
-        let before = home.reconciles("namespace-greeter").await;
-        home.objects().create(&namespaces, "", &namespace(&format!("new-{runs}"))).await.unwrap();
-        home.when(&home.objects(), &namespaces, "", &format!("new-{runs}"), |_| true).await;
-        home.quiet().await;
-        let changed = home.reconciles("namespace-greeter").await;
+        env = env.replace_controllers(|index, stop| Manager::start_with(&registry, index, config, stop)).await;
+        let before = env.reconciles("namespace-greeter").await;
+        env.objects().create(&namespaces, "", &namespace(&format!("new-{runs}"))).await.unwrap();
+        env.wait_for(&env.objects(), &namespaces, "", &format!("new-{runs}"), |_| true).await;
+        env.wait_until_settled().await;
+        let changed = env.reconciles("namespace-greeter").await;
         assert_eq!(changed > before, runs, "a change is reconciled with {list}");
-        home.manager.full_resync().await.unwrap();
-        assert_eq!(home.reconciles("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
+        env.manager.full_resync().await.unwrap();
+        assert_eq!(env.reconciles("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
         let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
-        assert_eq!(home.counted(series) > 0.0, runs, "it has metrics with {list}");
+        assert_eq!(env.metric_sum(series) > 0.0, runs, "it has metrics with {list}");
     }
-    home.stop().await;
+    env.stop().await;
 }
 
 /// Controllers without keys for the objects of the test: nothing is evicted or descheduled, no Service is imported,
@@ -74,8 +74,8 @@ struct Fixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_resync_enqueues_keys_of_every_controller() {
-    let home = Home::start(&["m1"]).await;
-    let control_plane = home.objects();
+    let env = TestEnv::start(&["m1"]).await;
+    let control_plane = env.objects();
     let fixtures: Vec<Fixture> = serde_saphyr::from_str(include_str!("objects.yaml")).unwrap();
     for Fixture { plural, object } in &fixtures {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -88,16 +88,16 @@ async fn a_full_resync_enqueues_keys_of_every_controller() {
     let deployments = builtin("apps", "deployments", "Deployment");
     let is_marked =
         |template: &Value| template["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] == "true";
-    home.when(&control_plane, &deployments, "default", "web", is_marked).await;
-    home.when(&home.member("m1"), &deployments, "default", "web", |_| true).await;
-    home.quiet().await;
-    let before = home.manager.reconciles();
-    home.manager.full_resync().await.unwrap();
-    home.idle().await;
-    let after = home.manager.reconciles();
+    env.wait_for(&control_plane, &deployments, "default", "web", is_marked).await;
+    env.wait_for(&env.member("m1"), &deployments, "default", "web", |_| true).await;
+    env.wait_until_settled().await;
+    let before = env.manager.reconciles();
+    env.manager.full_resync().await.unwrap();
+    env.wait_until_idle().await;
+    let after = env.manager.reconciles();
     let idle = CONTROLLERS.iter().map(|controller| controller.name).filter(|name| after[name] == before[name]);
     let mut idle: Vec<&str> = idle.collect();
     idle.sort_unstable();
     assert_eq!(idle, WITHOUT_KEYS);
-    home.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Competition for the capacity of members.
+//! Scheduling by the free capacity of members: nodes, reservations and estimators.
 
 use crowsnest_api::estimator as wire;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
@@ -7,7 +7,7 @@ use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
 use tonic_prost::ProstCodec;
 
-use crate::home::{Home, builtin, custom};
+use crate::test_env::{TestEnv, builtin, custom};
 use crate::{binding, condition_is, deployment, policy, propagation_policy};
 
 fn nodes() -> Resource {
@@ -38,21 +38,22 @@ pub fn deployment_with_requests(name: &str, replicas: i32) -> Value {
     })
 }
 
-pub fn dynamic() -> Value {
+/// A placement that divides replicas by the available replicas of the clusters.
+pub fn dynamic_weight() -> Value {
     json!({"replicaScheduling": {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
         "weightPreference": {"dynamicWeight": "AvailableReplicas"},
     }})
 }
 
-/// Starts a member whose Cluster reports this CPU capacity.
-async fn with_cpu(cpu: &str) -> Home {
-    let home = Home::start(&["m1"]).await;
-    add_node(&home.member("m1"), "n1", cpu).await;
-    home.when(&home.objects(), &clusters(), "", "m1", reports_cpu(cpu)).await;
-    let wanted = policy("p", "Deployment", "apps/v1", dynamic());
-    home.objects().create(&propagation_policy(), "default", &wanted).await.unwrap();
-    home
+/// Starts an environment with one member, whose Cluster reports this CPU capacity, and a policy for Deployments.
+async fn start_with_cpu(cpu: &str) -> TestEnv {
+    let env = TestEnv::start(&["m1"]).await;
+    add_node(&env.member("m1"), "n1", cpu).await;
+    env.wait_for(&env.objects(), &clusters(), "", "m1", reports_cpu(cpu)).await;
+    let policy = policy("p", "Deployment", "apps/v1", dynamic_weight());
+    env.objects().create(&propagation_policy(), "default", &policy).await.unwrap();
+    env
 }
 
 pub fn clusters() -> Resource {
@@ -74,47 +75,48 @@ fn is_unschedulable(binding: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workload_that_does_not_fit_is_scheduled_once_there_is_capacity() {
-    let home = with_cpu("2").await;
-    let control_plane = home.objects();
+    let env = start_with_cpu("2").await;
+    let control_plane = env.objects();
     control_plane.create(&deployment(), "default", &deployment_with_requests("web", 3)).await.unwrap();
-    home.when(&control_plane, &binding(), "default", "web-deployment", is_unschedulable).await;
-    add_node(&home.member("m1"), "n2", "2").await;
-    let scheduled = home.when(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_unschedulable).await;
+    add_node(&env.member("m1"), "n2", "2").await;
+    let scheduled = env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
     assert_eq!(scheduled["spec"]["clusters"], json!([{"name": "m1", "replicas": 3}]));
-    home.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_workloads_share_the_capacity() {
-    let home = with_cpu("3").await;
-    let control_plane = home.objects();
+    let env = start_with_cpu("3").await;
+    let control_plane = env.objects();
     // No pods are created, so only reservations show that the capacity is used.
     for name in ["a", "b", "c"] {
         control_plane.create(&deployment(), "default", &deployment_with_requests(name, 2)).await.unwrap();
     }
-    let mut got = 0;
-    let decided = |binding: &Value| is_scheduled(binding) || is_unschedulable(binding);
+    let mut scheduled = 0;
+    let is_decided = |binding: &Value| is_scheduled(binding) || is_unschedulable(binding);
     for name in ["a", "b", "c"] {
-        let binding = home.when(&control_plane, &binding(), "default", &format!("{name}-deployment"), decided).await;
+        let binding =
+            env.wait_for(&control_plane, &binding(), "default", &format!("{name}-deployment"), is_decided).await;
         if is_scheduled(&binding) {
-            got += 1;
+            scheduled += 1;
         }
     }
-    assert_eq!(got, 1, "two of three CPUs are reserved once");
-    home.stop().await;
+    assert_eq!(scheduled, 1, "two of three CPUs are reserved once");
+    env.stop().await;
 }
 
 type Codec = ProstCodec<wire::MaxAvailableReplicasResponse, wire::MaxAvailableReplicasRequest>;
 
 /// Starts a scheduler estimator with a fixed result. Returns its port.
-async fn estimator(max_replicas: i32) -> u16 {
-    let answer = move |request: axum::extract::Request| async move {
-        let answering = tower::service_fn(move |_: tonic::Request<wire::MaxAvailableReplicasRequest>| async move {
+async fn start_estimator(max_replicas: i32) -> u16 {
+    let handler = move |request: axum::extract::Request| async move {
+        let service = tower::service_fn(move |_: tonic::Request<wire::MaxAvailableReplicasRequest>| async move {
             Ok::<_, tonic::Status>(tonic::Response::new(wire::MaxAvailableReplicasResponse { max_replicas }))
         });
-        tonic::server::Grpc::new(Codec::default()).unary(answering, request).await.map(axum::body::Body::new)
+        tonic::server::Grpc::new(Codec::default()).unary(service, request).await.map(axum::body::Body::new)
     };
-    let routes = axum::Router::new().route(wire::MAX_AVAILABLE_REPLICAS, axum::routing::post(answer));
+    let routes = axum::Router::new().route(wire::MAX_AVAILABLE_REPLICAS, axum::routing::post(handler));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -123,28 +125,28 @@ async fn estimator(max_replicas: i32) -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lower_estimates_of_estimators_take_effect() {
-    let estimators = Some(Estimators::open(EstimatorOptions::default()).unwrap());
-    let home = Home::start_as(&["m1", "m2"], Config { estimators, ..Config::conformance() }).await;
-    let control_plane = home.objects();
+    let estimators = Some(Estimators::new(EstimatorOptions::default()).unwrap());
+    let env = TestEnv::start_with_config(&["m1", "m2"], Config { estimators, ..Config::conformance() }).await;
+    let control_plane = env.objects();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-system"}});
     control_plane.create(&custom("", "v1", "namespaces", "Namespace", false), "", &namespace).await.unwrap();
-    // The second one is unreachable, so that its cluster has only the built-in estimate.
-    let elsewhere = json!({"type": "ExternalName", "externalName": "127.0.0.1",
-        "ports": [{"port": 10352, "targetPort": estimator(1).await}]});
-    let nowhere = json!({"type": "ClusterIP", "ports": [{"port": 10352}]});
-    for (name, spec) in [("m1", elsewhere), ("m2", nowhere)] {
+    // The estimator of m2 is unreachable, so m2 has only the built-in estimate.
+    let reachable = json!({"type": "ExternalName", "externalName": "127.0.0.1",
+        "ports": [{"port": 10352, "targetPort": start_estimator(1).await}]});
+    let unreachable = json!({"type": "ClusterIP", "ports": [{"port": 10352}]});
+    for (name, spec) in [("m1", reachable), ("m2", unreachable)] {
         let service = json!({"apiVersion": "v1", "kind": "Service", "spec": spec,
             "metadata": {"name": format!("karmada-scheduler-estimator-{name}"), "namespace": "karmada-system"}});
         control_plane.create(&builtin("", "services", "Service"), "karmada-system", &service).await.unwrap();
-        add_node(&home.member(name), "n1", "4").await;
-        home.when(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
+        add_node(&env.member(name), "n1", "4").await;
+        env.wait_for(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
     }
-    let wanted = policy("p", "Deployment", "apps/v1", dynamic());
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
-    home.quiet().await;
+    let policy = policy("p", "Deployment", "apps/v1", dynamic_weight());
+    control_plane.create(&propagation_policy(), "default", &policy).await.unwrap();
+    env.wait_until_settled().await;
     control_plane.create(&deployment(), "default", &deployment_with_requests("web", 4)).await.unwrap();
-    let scheduled = home.when(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
+    let scheduled = env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
     let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}]);
     assert_eq!(scheduled["spec"]["clusters"], expected);
-    home.stop().await;
+    env.stop().await;
 }

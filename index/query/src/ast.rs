@@ -112,7 +112,7 @@ pub struct KnownField {
     pub aliases: &'static [&'static str],
     pub kind: FieldKind,
     /// Description for suggestions.
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
 /// Type of a field's values.
@@ -259,15 +259,15 @@ impl Expr {
     }
 
     /// Visits every term in order.
-    pub fn terms<'a>(&'a self, see: &mut dyn FnMut(&'a Term)) {
+    pub fn for_each_term<'a>(&'a self, visit: &mut dyn FnMut(&'a Term)) {
         match self {
             Expr::All => {}
-            Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|p| p.terms(see)),
-            Expr::Not(inner) => inner.terms(see),
+            Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|p| p.for_each_term(visit)),
+            Expr::Not(inner) => inner.for_each_term(visit),
             Expr::Term(term) => {
-                see(term);
+                visit(term);
                 if let TermKind::Has { inner, .. } = &term.kind {
-                    inner.terms(see);
+                    inner.for_each_term(visit);
                 }
             }
         }

@@ -7,9 +7,9 @@ const fn field(
     name: &'static str,
     aliases: &'static [&'static str],
     kind: FieldKind,
-    about: &'static str,
+    description: &'static str,
 ) -> KnownField {
-    KnownField { name, aliases, kind, about }
+    KnownField { name, aliases, kind, description }
 }
 
 /// Every field, in the order of suggestions.
@@ -127,7 +127,7 @@ pub fn lookup(name: &str) -> Option<Field> {
 }
 
 /// Canonical name of a facet. Facet names are case-insensitive, except label keys.
-pub fn facet_named(text: &str) -> String {
+pub fn canonical_facet(text: &str) -> String {
     match text.split_once(':') {
         Some((label, key)) if label.eq_ignore_ascii_case("label") => format!("label:{key}"),
         _ if text.eq_ignore_ascii_case("ns") => "namespace".to_owned(),
@@ -136,7 +136,7 @@ pub fn facet_named(text: &str) -> String {
 }
 
 /// True if `group:` with this value groups hits instead of filtering by API group.
-pub fn groups(text: &str) -> bool {
-    let named = facet_named(text);
-    FACETS.contains(&named.as_str()) || named.starts_with("label:")
+pub fn is_facet(text: &str) -> bool {
+    let facet = canonical_facet(text);
+    FACETS.contains(&facet.as_str()) || facet.starts_with("label:")
 }

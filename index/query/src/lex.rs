@@ -28,22 +28,22 @@ impl<'a> Cursor<'a> {
         Some(c)
     }
 
-    pub(super) fn eat(&mut self, wanted: &str) -> bool {
-        let found = self.rest().starts_with(wanted);
+    pub(super) fn eat(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
         if found {
-            self.at += wanted.len();
+            self.at += token.len();
         }
         found
     }
 
-    pub(super) fn blanks(&mut self) {
+    pub(super) fn skip_blanks(&mut self) {
         while self.peek().is_some_and(char::is_whitespace) {
             self.bump();
         }
     }
 
     /// The text from a position to the cursor.
-    pub(super) fn since(&self, start: usize) -> &'a str {
+    pub(super) fn text_since(&self, start: usize) -> &'a str {
         &self.text[start..self.at]
     }
 
@@ -54,32 +54,32 @@ impl<'a> Cursor<'a> {
     /// Consumes an upper-case operator that stands alone.
     pub(super) fn eat_operator(&mut self, operator: &str) -> bool {
         let Some(after) = self.rest().strip_prefix(operator) else { return false };
-        let ends = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
-        if ends {
+        let is_operator = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
+        if is_operator {
             self.at += operator.len();
         }
-        ends
+        is_operator
     }
 
     /// The field name before a `:` at the cursor, if there is one; does not move. Brackets of a path may contain
     /// any character: `.metadata.labels[app.kubernetes.io/name]`.
     pub(super) fn field_name(&self) -> Option<&'a str> {
         let rest = self.rest();
-        let mut inside = false;
+        let mut in_brackets = false;
         let end = rest.find(|c: char| match c {
             '[' => {
-                inside = rest.starts_with('.');
-                !inside
+                in_brackets = rest.starts_with('.');
+                !in_brackets
             }
-            ']' => !std::mem::take(&mut inside),
-            c if inside => c.is_whitespace(),
+            ']' => !std::mem::take(&mut in_brackets),
+            c if in_brackets => c.is_whitespace(),
             c => !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-')),
         })?;
         (end > 0 && rest[end..].starts_with(':')).then(|| &rest[..end])
     }
 
     /// Quoted text at the cursor: its content, and whether it was closed.
-    pub(super) fn quoted(&mut self) -> (String, bool) {
+    pub(super) fn parse_quoted(&mut self) -> (String, bool) {
         self.bump();
         let mut content = String::new();
         while let Some(c) = self.bump() {
@@ -94,7 +94,7 @@ impl<'a> Cursor<'a> {
 
     /// A regular expression at the cursor, if it is complete; otherwise the cursor does not move and the text is a
     /// word (a path).
-    pub(super) fn regex(&mut self) -> Option<Pattern> {
+    pub(super) fn parse_regex(&mut self) -> Option<Pattern> {
         let rest = self.rest().strip_prefix('/')?;
         let mut source = String::new();
         let mut chars = rest.char_indices();
@@ -125,14 +125,14 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A bare word; ends at a blank, at `,` if `commas` separate values, and at an unmatched `)`.
-    pub(super) fn word(&mut self, commas: bool) -> &'a str {
+    /// A bare word; ends at a blank, at `,` if `ends_at_comma`, and at an unmatched `)`.
+    pub(super) fn parse_word(&mut self, ends_at_comma: bool) -> &'a str {
         let start = self.at;
         let mut open = Vec::new();
         while let Some(c) = self.peek() {
             match c {
                 c if c.is_whitespace() => break,
-                ',' if commas && open.is_empty() => break,
+                ',' if ends_at_comma && open.is_empty() => break,
                 '(' => open.push(self.at),
                 ')' if open.pop().is_none() => break,
                 _ => {}
@@ -149,7 +149,7 @@ impl<'a> Cursor<'a> {
 
 /// True if a word is a regular expression, or could begin one that ends at a later slash.
 pub(super) fn opens_regex(word: &str) -> bool {
-    word.starts_with('/') && Cursor::new(&format!("{word} /")).regex().is_some()
+    word.starts_with('/') && Cursor::new(&format!("{word} /")).parse_regex().is_some()
 }
 
 fn ends_value(c: char) -> bool {
@@ -157,7 +157,7 @@ fn ends_value(c: char) -> bool {
 }
 
 /// A word as a pattern: fuzzy with a trailing `~` or `~1`, glob with `*` or `?`, else plain.
-pub(super) fn pattern(word: &str) -> Pattern {
+pub(super) fn parse_word_pattern(word: &str) -> Pattern {
     if let Some((stem, distance)) = word.rsplit_once('~')
         && !stem.is_empty()
         && !stem.contains('~')

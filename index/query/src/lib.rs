@@ -20,7 +20,7 @@ pub use ast::{
     Scalar, SortKey, Span, Term, TermKind, Value, Values,
 };
 pub use fields::{FACETS, FIELDS, STATES, lookup};
-pub use literal::instant;
+pub use literal::parse_time;
 pub use parse::{LimitExceeded, parse};
 
 /// Limits of a query.
@@ -38,7 +38,7 @@ pub struct Limits {
 }
 
 /// Maximum size of a compiled regular expression in bytes.
-pub const MAX_COMPILED: usize = 1 << 18;
+pub const MAX_COMPILED_REGEX_BYTES: usize = 1 << 18;
 
 impl Default for Limits {
     fn default() -> Self {

@@ -1,14 +1,14 @@
-//! Parses text into a [`Query`]. Lenient: invalid parts are searched as text and reported; only exceeded limits
-//! reject a query.
+//! Parses text into a [`Query`]. The parser is lenient: it searches invalid parts as text and adds notices. It rejects
+//! only queries that exceed a limit.
 
 use super::Limits;
 use super::ast::{
     Compare, Expr, Field, FieldKind, LabelMatch, Notice, Output, Pattern, Query, SortKey, Term, TermKind, Value, Values,
 };
 use super::fields::{self, STATES};
-use super::lex::{Cursor, pattern};
-use super::literal::{duration, instant, literal};
-use super::selector::{requirement, set_requirement, split_selector};
+use super::lex::{Cursor, parse_word_pattern};
+use super::literal::{parse_duration, parse_literal, parse_time};
+use super::selector::{parse_requirement, parse_set_requirement, split_selector};
 
 /// A query that exceeds a limit. The message names the limit and how to stay below it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,13 +41,13 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Query, LimitExceeded> {
     };
     let mut parts = Vec::new();
     loop {
-        parts.push(parser.or()?);
+        parts.push(parser.parse_or()?);
         let at = parser.cursor.at;
         // Only an unmatched closing parenthesis can stop the parser here.
         if !parser.cursor.eat(")") {
             break;
         }
-        parser.notice(at, "unmatched closing parenthesis, ignored");
+        parser.add_notice(at, "unmatched closing parenthesis, ignored");
     }
     Ok(Query { filter: Expr::and(parts), output: parser.output, notices: parser.notices })
 }
@@ -55,30 +55,33 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Query, LimitExceeded> {
 struct Parser<'a> {
     cursor: Cursor<'a>,
     limits: &'a Limits,
+    /// Number of terms so far.
     terms: usize,
+    /// Number of regular expressions so far.
     regexes: usize,
+    /// Current nesting.
     depth: usize,
     output: Output,
     notices: Vec<Notice>,
 }
 
 impl Parser<'_> {
-    fn notice(&mut self, start: usize, message: impl Into<String>) {
+    fn add_notice(&mut self, start: usize, message: impl Into<String>) {
         let span = self.cursor.span_from(start);
         self.notices.push(Notice { span, message: message.into() });
     }
 
-    fn or(&mut self) -> Result<Expr, LimitExceeded> {
-        let mut parts = vec![self.and()?];
+    fn parse_or(&mut self) -> Result<Expr, LimitExceeded> {
+        let mut parts = vec![self.parse_and()?];
         loop {
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             let at = self.cursor.at;
             if !self.cursor.eat_operator("OR") {
                 break;
             }
-            let next = self.and()?;
+            let next = self.parse_and()?;
             if next == Expr::All {
-                self.notice(at, "OR has no right operand, ignored");
+                self.add_notice(at, "OR has no right operand, ignored");
             } else {
                 parts.push(next);
             }
@@ -89,23 +92,23 @@ impl Parser<'_> {
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expr::Or(parts) })
     }
 
-    fn and(&mut self) -> Result<Expr, LimitExceeded> {
+    fn parse_and(&mut self) -> Result<Expr, LimitExceeded> {
         let mut parts = Vec::new();
         loop {
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             while self.cursor.eat_operator("AND") {
-                self.cursor.blanks();
+                self.cursor.skip_blanks();
             }
-            let ahead = self.cursor.clone();
+            let start = self.cursor.clone();
             if matches!(self.cursor.peek(), None | Some(')')) || self.cursor.eat_operator("OR") {
-                self.cursor = ahead;
+                self.cursor = start;
                 return Ok(Expr::and(parts));
             }
-            parts.push(self.not()?);
+            parts.push(self.parse_not()?);
         }
     }
 
-    fn not(&mut self) -> Result<Expr, LimitExceeded> {
+    fn parse_not(&mut self) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         let negated = if self.cursor.eat_operator("NOT") {
             true
@@ -117,55 +120,56 @@ impl Parser<'_> {
             false
         };
         if !negated {
-            return self.primary();
+            return self.parse_primary();
         }
-        self.deeper()?;
-        self.cursor.blanks();
-        let inner = if matches!(self.cursor.peek(), None | Some(')')) { Expr::All } else { self.not()? };
+        self.enter_nesting()?;
+        self.cursor.skip_blanks();
+        let inner = if matches!(self.cursor.peek(), None | Some(')')) { Expr::All } else { self.parse_not()? };
         self.depth -= 1;
         if inner == Expr::All {
-            self.notice(start, "NOT has no operand, ignored");
+            self.add_notice(start, "NOT has no operand, ignored");
             return Ok(Expr::All);
         }
         Ok(Expr::Not(Box::new(inner)))
     }
 
-    fn deeper(&mut self) -> Result<(), LimitExceeded> {
+    /// Counts a level of nesting; the caller decrements `depth` afterwards.
+    fn enter_nesting(&mut self) -> Result<(), LimitExceeded> {
         self.depth += 1;
         if self.depth > self.limits.depth { Err(LimitExceeded::Depth(self.limits.depth)) } else { Ok(()) }
     }
 
-    fn primary(&mut self) -> Result<Expr, LimitExceeded> {
+    fn parse_primary(&mut self) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.eat("(") {
-            return self.group(start);
+            return self.parse_group(start);
         }
         self.terms += 1;
         if self.terms > self.limits.terms {
             return Err(LimitExceeded::Terms(self.limits.terms));
         }
-        if let Some(has) = self.has()? {
+        if let Some(has) = self.parse_has()? {
             return Ok(has);
         }
         if let Some(name) = self.cursor.field_name() {
-            return self.field(name.to_owned());
+            return self.parse_field(name.to_owned());
         }
-        let pattern = self.pattern(false)?;
-        Ok(self.term(start, TermKind::Text(pattern)))
+        let pattern = self.parse_pattern(false)?;
+        Ok(self.new_term(start, TermKind::Text(pattern)))
     }
 
-    fn group(&mut self, start: usize) -> Result<Expr, LimitExceeded> {
-        self.deeper()?;
-        let inner = self.or()?;
+    fn parse_group(&mut self, start: usize) -> Result<Expr, LimitExceeded> {
+        self.enter_nesting()?;
+        let inner = self.parse_or()?;
         self.depth -= 1;
         if !self.cursor.eat(")") {
-            self.notice(start, "this parenthesis is never closed");
+            self.add_notice(start, "this parenthesis is never closed");
         }
         Ok(inner)
     }
 
-    /// `has.event( … )`
-    fn has(&mut self) -> Result<Option<Expr>, LimitExceeded> {
+    /// Parses a term such as `has.event( … )`, if there is one.
+    fn parse_has(&mut self) -> Result<Option<Expr>, LimitExceeded> {
         let start = self.cursor.at;
         let Some(rest) = self.cursor.rest().strip_prefix("has.") else { return Ok(None) };
         let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
@@ -174,37 +178,37 @@ impl Parser<'_> {
         }
         let what = rest[..end].to_owned();
         self.cursor.at += "has.".len() + end + 1;
-        let inner = self.group(start)?;
-        Ok(Some(self.term(start, TermKind::Has { what, inner: Box::new(inner) })))
+        let inner = self.parse_group(start)?;
+        Ok(Some(self.new_term(start, TermKind::Has { what, inner: Box::new(inner) })))
     }
 
-    fn term(&self, start: usize, kind: TermKind) -> Expr {
+    fn new_term(&self, start: usize, kind: TermKind) -> Expr {
         Expr::Term(Term { span: self.cursor.span_from(start), kind })
     }
 
-    /// Quoted text, a regular expression or a word.
-    fn pattern(&mut self, commas: bool) -> Result<Pattern, LimitExceeded> {
+    /// Parses quoted text, a regular expression or a word. `ends_at_comma`: a comma ends the word.
+    fn parse_pattern(&mut self, ends_at_comma: bool) -> Result<Pattern, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
-            let (content, closed) = self.cursor.quoted();
+            let (content, closed) = self.cursor.parse_quoted();
             if !closed {
-                self.notice(start, "this quote is never closed");
+                self.add_notice(start, "this quote is never closed");
             }
             return Ok(Pattern::Phrase(content));
         }
-        if let Some(found) = self.cursor.regex() {
-            return self.checked_regex(start, found);
+        if let Some(found) = self.cursor.parse_regex() {
+            return self.check_regex(start, found);
         }
-        let word = self.cursor.word(commas);
+        let word = self.cursor.parse_word(ends_at_comma);
         if word.is_empty() {
             // No word can begin here: consume the character to make progress.
             let c = self.cursor.bump().map(String::from).unwrap_or_default();
             return Ok(Pattern::Phrase(c));
         }
-        Ok(pattern(word))
+        Ok(parse_word_pattern(word))
     }
 
-    fn checked_regex(&mut self, start: usize, found: Pattern) -> Result<Pattern, LimitExceeded> {
+    fn check_regex(&mut self, start: usize, found: Pattern) -> Result<Pattern, LimitExceeded> {
         let Pattern::Regex { source, .. } = &found else { return Ok(found) };
         if source.len() > self.limits.regex {
             return Err(LimitExceeded::Regex(self.limits.regex));
@@ -213,11 +217,11 @@ impl Parser<'_> {
         if self.regexes > self.limits.regexes {
             return Err(LimitExceeded::Regexes(self.limits.regexes));
         }
-        if let Err(error) = regex::RegexBuilder::new(source).size_limit(super::MAX_COMPILED).build() {
+        if let Err(error) = regex::RegexBuilder::new(source).size_limit(super::MAX_COMPILED_REGEX_BYTES).build() {
             let text = source.clone();
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default();
-            self.notice(
+            self.add_notice(
                 start,
                 format!("not a regular expression ({}), searched as text", why.trim_start_matches("error: ")),
             );
@@ -226,38 +230,38 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    fn field(&mut self, name: String) -> Result<Expr, LimitExceeded> {
+    fn parse_field(&mut self, name: String) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         let Some(field) = fields::lookup(&name) else {
-            let word = self.cursor.word(false).to_owned();
+            let word = self.cursor.parse_word(false).to_owned();
             // A port, tag or URL scheme is not reported as an unknown field.
             let looks_like_text = name.contains(['.', '-'])
                 || word[name.len() + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '/');
             if !looks_like_text {
-                self.notice(start, format!("unknown field {name:?}, searched as text"));
+                self.add_notice(start, format!("unknown field {name:?}, searched as text"));
             }
-            return Ok(self.term(start, TermKind::Text(pattern(&word))));
+            return Ok(self.new_term(start, TermKind::Text(parse_word_pattern(&word))));
         };
         self.cursor.at += name.len() + 1;
         let exact = self.cursor.eat("=");
         if let Field::Known(known) = &field
             && (known.kind == FieldKind::Output || known.name == "group")
-            && let Some(taken) = self.output_term(start, known.name)
+            && let Some(term) = self.parse_output_term(start, known.name)
         {
-            return Ok(taken);
+            return Ok(term);
         }
         let kind = match &field {
             Field::Known(known) => known.kind,
             Field::Path(_) => FieldKind::Word,
         };
         let typed_path = matches!(field, Field::Path(_));
-        let values = self.values(start, &name, kind, typed_path)?;
+        let values = self.parse_values(start, &name, kind, typed_path)?;
         if let Field::Known(known) = &field
             && known.name == "is"
         {
             self.check_states(start, &values);
         }
-        Ok(self.term(start, TermKind::Field { field, exact, values }))
+        Ok(self.new_term(start, TermKind::Field { field, exact, values }))
     }
 
     fn check_states(&mut self, start: usize, values: &Values) {
@@ -265,33 +269,33 @@ impl Parser<'_> {
             if let Value::Pattern(Pattern::Word(state)) = value
                 && !STATES.contains(&state.to_ascii_lowercase().as_str())
             {
-                self.notice(start, format!("unknown state {state:?}; the states are {}", STATES.join(", ")));
+                self.add_notice(start, format!("unknown state {state:?}; the states are {}", STATES.join(", ")));
             }
         }
     }
 
-    fn values(&mut self, start: usize, name: &str, kind: FieldKind, path: bool) -> Result<Values, LimitExceeded> {
+    fn parse_values(&mut self, start: usize, name: &str, kind: FieldKind, path: bool) -> Result<Values, LimitExceeded> {
         let negated = kind != FieldKind::Label && !self.cursor.rest().starts_with("!=") && self.cursor.eat("!");
         let mut any = Vec::new();
         if self.cursor.eat("(") {
             loop {
-                self.cursor.blanks();
+                self.cursor.skip_blanks();
                 if self.cursor.eat_operator("OR") || self.cursor.eat(",") {
                     continue;
                 }
                 if matches!(self.cursor.peek(), None | Some(')')) {
                     break;
                 }
-                any.push(self.value(start, kind, path)?);
+                any.push(self.parse_value(start, kind, path)?);
             }
             if !self.cursor.eat(")") {
-                self.notice(start, "this parenthesis is never closed");
+                self.add_notice(start, "this parenthesis is never closed");
             }
         } else if !matches!(self.cursor.peek(), None | Some(')'))
             && !self.cursor.peek().is_some_and(char::is_whitespace)
         {
             loop {
-                any.push(self.value(start, kind, path)?);
+                any.push(self.parse_value(start, kind, path)?);
                 if !self.cursor.eat(",") || matches!(self.cursor.peek(), None | Some(')')) {
                     break;
                 }
@@ -301,42 +305,42 @@ impl Parser<'_> {
             return Err(LimitExceeded::Terms(self.limits.terms));
         }
         if any.is_empty() {
-            self.notice(start, format!("{name}: has no value"));
+            self.add_notice(start, format!("{name}: has no value"));
             any.push(Value::Exists);
         }
         Ok(Values { negated, any })
     }
 
-    fn value(&mut self, start: usize, kind: FieldKind, path: bool) -> Result<Value, LimitExceeded> {
+    fn parse_value(&mut self, start: usize, kind: FieldKind, path: bool) -> Result<Value, LimitExceeded> {
         if kind == FieldKind::Label {
-            return self.label();
+            return self.parse_label();
         }
         let typed = matches!(kind, FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time) || path;
         if typed
             && self.cursor.peek() != Some('"')
-            && let Some(value) = self.typed(kind)
+            && let Some(value) = self.parse_typed_value(kind)
         {
             return Ok(value);
         }
         let at = self.cursor.at;
-        let found = self.pattern(true)?;
+        let found = self.parse_pattern(true)?;
         Ok(match found {
             Pattern::Glob(all) if all == "*" => Value::Exists,
             Pattern::Word(word) if typed && !path => {
-                self.notice(start, format!("{word:?} is not a {}", expected(kind)));
+                self.add_notice(start, format!("{word:?} is not a {}", describe_values(kind)));
                 Value::Pattern(Pattern::Word(word))
             }
             Pattern::Word(word) if word.is_empty() => {
-                self.notice(at, "the value is empty");
+                self.add_notice(at, "the value is empty");
                 Value::Exists
             }
             other => Value::Pattern(other),
         })
     }
 
-    /// A comparison, a range or a plain literal of a typed field; the cursor does not move if there is none.
-    fn typed(&mut self, kind: FieldKind) -> Option<Value> {
-        let back = self.cursor.clone();
+    /// Parses a comparison, a range or a plain literal of a typed field. If there is none, the cursor does not move.
+    fn parse_typed_value(&mut self, kind: FieldKind) -> Option<Value> {
+        let start = self.cursor.clone();
         let compare = [
             ("<=", Compare::LessOrEqual),
             (">=", Compare::GreaterOrEqual),
@@ -349,13 +353,13 @@ impl Parser<'_> {
         .find(|(sign, _)| self.cursor.eat(sign))
         .map(|(_, compare)| compare);
         let literal_kind = if kind == FieldKind::Word { FieldKind::Reference } else { kind };
-        let word = self.cursor.word(true).to_owned();
+        let word = self.cursor.parse_word(true).to_owned();
         let found = match (compare, word.split_once("..")) {
-            (Some(compare), _) => literal(&word, literal_kind).map(|l| Value::Compare(compare, l)),
+            (Some(compare), _) => parse_literal(&word, literal_kind).map(|l| Value::Compare(compare, l)),
             (None, Some((low, high))) => {
                 let bound = |text: &str| match text {
                     "" => Some(None),
-                    text => literal(text, literal_kind).map(Some),
+                    text => parse_literal(text, literal_kind).map(Some),
                 };
                 match (bound(low), bound(high)) {
                     (Some(None), Some(None)) | (None, _) | (_, None) => None,
@@ -363,31 +367,31 @@ impl Parser<'_> {
                 }
             }
             (None, None) if kind == FieldKind::Word => None,
-            (None, None) => literal(&word, literal_kind).map(|l| match kind {
-                // `created:hour`, `age:1h`: within that period.
+            (None, None) => parse_literal(&word, literal_kind).map(|l| match kind {
+                // `created:hour` and `age:1h` match objects created within that period.
                 FieldKind::Time => Value::Compare(Compare::GreaterOrEqual, l),
                 FieldKind::Age => Value::Compare(Compare::LessOrEqual, l),
                 _ => Value::Compare(Compare::Equal, l),
             }),
         };
         if found.is_none() {
-            self.cursor = back;
+            self.cursor = start;
         }
         found
     }
 
-    /// `app=web`, `app!=web`, `app`, `!app`, globs in key and value, or a quoted selector.
-    fn label(&mut self) -> Result<Value, LimitExceeded> {
+    /// Parses `app=web`, `app!=web`, `app`, `!app`, globs in key and value, or a quoted selector.
+    fn parse_label(&mut self) -> Result<Value, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
-            let (content, closed) = self.cursor.quoted();
+            let (content, closed) = self.cursor.parse_quoted();
             if !closed {
-                self.notice(start, "this quote is never closed");
+                self.add_notice(start, "this quote is never closed");
             }
-            return Ok(Value::Selector(self.selector(start, &content)));
+            return Ok(Value::Selector(self.parse_selector(start, &content)));
         }
-        let word = self.cursor.word(true).to_owned();
-        Ok(match requirement(&word) {
+        let word = self.cursor.parse_word(true).to_owned();
+        Ok(match parse_requirement(&word) {
             _ if word == "*" => Value::Exists,
             Some(found) => Value::Label(found),
             None => {
@@ -395,47 +399,48 @@ impl Parser<'_> {
                     // No label can begin here: consume the character to make progress.
                     self.cursor.bump();
                 }
-                self.notice(start, "a label needs a key");
+                self.add_notice(start, "a label needs a key");
                 Value::Exists
             }
         })
     }
 
-    fn selector(&mut self, start: usize, text: &str) -> Vec<LabelMatch> {
+    fn parse_selector(&mut self, start: usize, text: &str) -> Vec<LabelMatch> {
         let mut found = Vec::new();
         for part in split_selector(text) {
-            match set_requirement(&part).or_else(|| requirement(&part)) {
+            match parse_set_requirement(&part).or_else(|| parse_requirement(&part)) {
                 Some(requirement) => found.push(requirement),
-                None => self.notice(start, format!("{part:?} is not a label requirement, ignored")),
+                None => self.add_notice(start, format!("{part:?} is not a label requirement, ignored")),
             }
         }
         found
     }
 
-    /// Terms that control the output. `None`: the term is a filter.
-    fn output_term(&mut self, start: usize, name: &str) -> Option<Expr> {
+    /// Parses a term that controls the output. Returns `None` if the term is a filter.
+    fn parse_output_term(&mut self, start: usize, name: &str) -> Option<Expr> {
         let value = match self.cursor.peek() {
             // A quoted value is an API group.
             Some('"') if name == "group" => return None,
-            Some('"') => self.cursor.quoted().0,
+            Some('"') => self.cursor.parse_quoted().0,
             _ => {
-                let word = self.cursor.clone().word(false).to_owned();
-                if name == "group" && !fields::groups(&word) {
+                let word = self.cursor.clone().parse_word(false).to_owned();
+                if name == "group" && !fields::is_facet(&word) {
                     return None;
                 }
                 self.cursor.at += word.len();
                 word
             }
         };
-        let understood = set(&mut self.output, name, &value);
-        if !understood {
-            self.notice(start, format!("{name}:{value} is invalid, ignored"));
+        let is_valid = set_output(&mut self.output, name, &value);
+        if !is_valid {
+            self.add_notice(start, format!("{name}:{value} is invalid, ignored"));
         }
         Some(Expr::All)
     }
 }
 
-fn set(output: &mut Output, name: &str, value: &str) -> bool {
+/// Sets an output option. Returns false if the value is invalid.
+fn set_output(output: &mut Output, name: &str, value: &str) -> bool {
     if value.is_empty() {
         return false;
     }
@@ -444,16 +449,16 @@ fn set(output: &mut Output, name: &str, value: &str) -> bool {
             field: field.trim_start_matches(['-', '+']).to_owned(),
             descending: field.starts_with('-'),
         })),
-        "group" | "group-by" => output.group = Some(fields::facet_named(value)),
+        "group" | "group-by" => output.group = Some(fields::canonical_facet(value)),
         "select" => output.select = Some(value.to_owned()),
         "scope" => output.scope = Some(value.to_owned()),
-        "limit" => return store(&mut output.limit, value.parse().ok()),
-        "depth" => return store(&mut output.depth, value.parse().ok()),
-        "timeout" => return store(&mut output.timeout, duration(value)),
-        "at" => return store(&mut output.at, instant(value)),
+        "limit" => return set_if_some(&mut output.limit, value.parse().ok()),
+        "depth" => return set_if_some(&mut output.depth, value.parse().ok()),
+        "timeout" => return set_if_some(&mut output.timeout, parse_duration(value)),
+        "at" => return set_if_some(&mut output.at, parse_time(value)),
         "during" => {
             let Some((from, to)) = value.split_once("..") else { return false };
-            let bound = |text: &str| if text.is_empty() { Some(None) } else { instant(text).map(Some) };
+            let bound = |text: &str| if text.is_empty() { Some(None) } else { parse_time(text).map(Some) };
             let (Some(from), Some(to)) = (bound(from), bound(to)) else { return false };
             output.during = Some((from, to));
         }
@@ -462,7 +467,7 @@ fn set(output: &mut Output, name: &str, value: &str) -> bool {
     true
 }
 
-fn store<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
+fn set_if_some<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
     let some = value.is_some();
     if some {
         *slot = value;
@@ -470,7 +475,8 @@ fn store<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
     some
 }
 
-fn expected(kind: FieldKind) -> &'static str {
+/// Description of the values of a field, for notices.
+fn describe_values(kind: FieldKind) -> &'static str {
     match kind {
         FieldKind::Number => "number such as 3, >5 or 3..10",
         FieldKind::Quantity => "quantity such as 500m or 2Gi",

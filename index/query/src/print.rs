@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::ast::{
     Expr, Field, LabelMatch, LabelOp, Literal, Moment, Output, Pattern, Query, Term, TermKind, Value, Values,
 };
-use super::fields::groups;
+use super::fields::is_facet;
 use super::lex::opens_regex;
 
 /// Operators. A word that equals one of them has to be quoted.
@@ -16,8 +16,8 @@ impl Display for Query {
         let filter = self.filter.to_string();
         let output = self.output.to_string();
         let gap = if filter.is_empty() || output.is_empty() { "" } else { " " };
-        let grouped = matches!(self.filter, Expr::Or(_)) && !output.is_empty();
-        if grouped { write!(f, "({filter}){gap}{output}") } else { write!(f, "{filter}{gap}{output}") }
+        let needs_parentheses = matches!(self.filter, Expr::Or(_)) && !output.is_empty();
+        if needs_parentheses { write!(f, "({filter}){gap}{output}") } else { write!(f, "{filter}{gap}{output}") }
     }
 }
 
@@ -36,12 +36,17 @@ impl Display for Expr {
     }
 }
 
-fn join(f: &mut Formatter<'_>, parts: &[Expr], between: &str, grouped: impl Fn(&Expr) -> bool) -> fmt::Result {
+fn join(
+    f: &mut Formatter<'_>,
+    parts: &[Expr],
+    between: &str,
+    needs_parentheses: impl Fn(&Expr) -> bool,
+) -> fmt::Result {
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
             f.write_str(between)?;
         }
-        if grouped(part) {
+        if needs_parentheses(part) {
             write!(f, "({part})")?;
         } else {
             part.fmt(f)?;
@@ -57,9 +62,13 @@ impl Display for Term {
             TermKind::Field { field, exact, values } => {
                 let (sign, values) = (if *exact { ":=" } else { ":" }, values.to_string());
                 // Without parentheses, it would group the hits.
-                let misread =
-                    matches!(field, Field::Known(field) if field.name == "group") && !exact && groups(&values);
-                if misread { write!(f, "{field}{sign}({values})") } else { write!(f, "{field}{sign}{values}") }
+                let needs_parentheses =
+                    matches!(field, Field::Known(field) if field.name == "group") && !exact && is_facet(&values);
+                if needs_parentheses {
+                    write!(f, "{field}{sign}({values})")
+                } else {
+                    write!(f, "{field}{sign}{values}")
+                }
             }
             TermKind::Has { what, inner } => write!(f, "has.{what}({inner})"),
         }
@@ -83,12 +92,12 @@ impl Display for Values {
         let texts: Vec<String> = self.any.iter().map(ToString::to_string).collect();
         let list = texts.join(",");
         // Without parentheses, the beginning of such a value would be parsed as part of the field's syntax.
-        let misread = match self.any.first() {
+        let needs_parentheses = match self.any.first() {
             Some(Value::Pattern(_)) => list.starts_with(['!', '=', '(']),
             Some(Value::Label(_)) => list.starts_with(['=', '(']),
             _ => false,
         };
-        if misread { write!(f, "({list})") } else { f.write_str(&list) }
+        if needs_parentheses { write!(f, "({list})") } else { f.write_str(&list) }
     }
 }
 
@@ -113,8 +122,8 @@ impl Display for Value {
 
 impl Display for LabelMatch {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let list = |values: &[Pattern]| values.iter().map(raw).collect::<Vec<_>>().join(",");
-        let key = raw(&self.key);
+        let list = |values: &[Pattern]| values.iter().map(unquoted).collect::<Vec<_>>().join(",");
+        let key = unquoted(&self.key);
         match &self.op {
             LabelOp::Exists => f.write_str(&key),
             LabelOp::Absent => write!(f, "!{key}"),
@@ -127,7 +136,7 @@ impl Display for LabelMatch {
 }
 
 /// Label requirements have no quoting.
-fn raw(pattern: &Pattern) -> String {
+fn unquoted(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) => text.clone(),
         Pattern::Fuzzy { word, distance } => format!("{word}~{distance}"),
@@ -179,12 +188,13 @@ fn quote(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
 impl Display for Output {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut terms: Vec<String> = Vec::new();
-        let mut push = |name: &str, value: Option<String>| terms.extend(value.map(|v| format!("{name}:{}", plain(v))));
+        let mut push =
+            |name: &str, value: Option<String>| terms.extend(value.map(|v| format!("{name}:{}", quote_if_needed(v))));
         push("select", self.select.clone());
         push("depth", self.depth.map(|d| d.to_string()));
         push("scope", self.scope.clone());
-        push("at", self.at.as_ref().map(instant));
-        let bound = |m: &Option<Moment>| m.as_ref().map(instant).unwrap_or_default();
+        push("at", self.at.as_ref().map(format_moment));
+        let bound = |m: &Option<Moment>| m.as_ref().map(format_moment).unwrap_or_default();
         push("during", self.during.as_ref().map(|(from, to)| format!("{}..{}", bound(from), bound(to))));
         let sort: Vec<String> =
             self.sort.iter().map(|k| format!("{}{}", if k.descending { "-" } else { "" }, k.field)).collect();
@@ -197,7 +207,7 @@ impl Display for Output {
 }
 
 /// Quotes text that would end a word or begins like field syntax.
-fn plain(text: String) -> String {
+fn quote_if_needed(text: String) -> String {
     if text.starts_with('=') || text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
         Pattern::Phrase(text).to_string()
     } else {
@@ -205,7 +215,7 @@ fn plain(text: String) -> String {
     }
 }
 
-fn instant(moment: &Moment) -> String {
+fn format_moment(moment: &Moment) -> String {
     match moment {
         Moment::Absolute(time) => time.to_string(),
         Moment::Ago(seconds) => format!("now-{seconds}s"),

@@ -1,29 +1,30 @@
 //! Label requirements such as `key=value`, and complete selectors in Kubernetes' syntax. Used by [`super::parse`].
 
 use super::ast::{LabelMatch, LabelOp, Pattern};
-use super::lex::pattern;
+use super::lex::parse_word_pattern;
 
 /// One equality requirement.
-pub(super) fn requirement(text: &str) -> Option<LabelMatch> {
+pub(super) fn parse_requirement(text: &str) -> Option<LabelMatch> {
     let text = text.trim();
     if let Some(key) = text.strip_prefix('!') {
-        return (!key.is_empty() && !key.contains('=')).then(|| LabelMatch { key: pattern(key), op: LabelOp::Absent });
+        return (!key.is_empty() && !key.contains('='))
+            .then(|| LabelMatch { key: parse_word_pattern(key), op: LabelOp::Absent });
     }
     let (key, op) = match text.split_once('=') {
         None => (text, LabelOp::Exists),
         Some((key, value)) => match key.strip_suffix('!') {
-            Some(key) => (key, LabelOp::NotIn(vec![pattern(value.trim())])),
-            None => (key, LabelOp::In(vec![pattern(value.trim_start_matches('=').trim())])),
+            Some(key) => (key, LabelOp::NotIn(vec![parse_word_pattern(value.trim())])),
+            None => (key, LabelOp::In(vec![parse_word_pattern(value.trim_start_matches('=').trim())])),
         },
     };
     let key = key.trim();
-    (!key.is_empty()).then(|| LabelMatch { key: pattern(key), op })
+    (!key.is_empty()).then(|| LabelMatch { key: parse_word_pattern(key), op })
 }
 
 /// `tier in (a,b)`, `tier notin (a,b)`
-pub(super) fn set_requirement(text: &str) -> Option<LabelMatch> {
+pub(super) fn parse_set_requirement(text: &str) -> Option<LabelMatch> {
     let (head, tail) = text.trim().split_once('(')?;
-    let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| pattern(v.trim())).collect();
+    let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| parse_word_pattern(v.trim())).collect();
     let mut words = head.split_whitespace();
     let (key, op) = (words.next()?, words.next()?);
     let op = match op {
@@ -31,7 +32,7 @@ pub(super) fn set_requirement(text: &str) -> Option<LabelMatch> {
         "notin" => LabelOp::NotIn(values),
         _ => return None,
     };
-    words.next().is_none().then(|| LabelMatch { key: pattern(key), op })
+    words.next().is_none().then(|| LabelMatch { key: parse_word_pattern(key), op })
 }
 
 /// Splits at commas outside parentheses.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(text: &str) -> Query {
+fn parse_query(text: &str) -> Query {
     parse(text, &Limits::default()).unwrap()
 }
 
@@ -60,7 +60,7 @@ fn queries_are_parsed() {
         ("a -- b", "a -- b"),
     ];
     for (text, expected) in cases {
-        let query = read(text);
+        let query = parse_query(text);
         assert_eq!(query.to_string(), expected, "{text}");
         assert_eq!(query.notices, [], "{text}");
     }
@@ -81,7 +81,7 @@ fn mistakes_are_reported() {
         ("kind:", "kind:*", "kind: has no value", (0, 5)),
     ];
     for (text, expected, message, (start, end)) in cases {
-        let query = read(text);
+        let query = parse_query(text);
         assert_eq!(query.to_string(), expected, "{text}");
         assert_eq!(query.notices, [Notice { span: Span { start, end }, message: message.into() }], "{text}");
     }
@@ -100,19 +100,19 @@ fn exceeded_limits_are_named() {
 #[test]
 fn moments_resolve_against_now() {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
-    let query = read("at:now-1h");
+    let query = parse_query("at:now-1h");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 3600.0);
     for (second_of_day, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
-        let query = read(&format!("at:{second_of_day}"));
+        let query = parse_query(&format!("at:{second_of_day}"));
         assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{second_of_day}");
     }
-    assert_eq!(read("at:24:00").output.at, None);
-    let query = read("at:2026-01-01T00:30");
+    assert_eq!(parse_query("at:24:00").output.at, None);
+    let query = parse_query("at:2026-01-01T00:30");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 1800.0);
 }
 
 /// Text composed of tokens of the language, to reach the interesting paths.
-fn pieces() -> impl Strategy<Value = String> {
+fn token_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("kind:"),
         Just("label:"),
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn printing_is_stable(text in pieces()) {
+    fn printing_is_stable(text in token_text()) {
         // A glob or fuzzy word that begins with a slash can't be quoted, so with a later slash it may be parsed as one regex.
         prop_assume!(!(text.contains('/') && text.contains(['*', '?', '~'])));
         if let Ok(query) = parse(&text, &Limits::default()) {
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn spans_lie_within_the_text(text in pieces()) {
+    fn spans_lie_within_the_text(text in token_text()) {
         if let Ok(query) = parse(&text, &Limits::default()) {
             for notice in &query.notices {
                 prop_assert!(notice.span.start <= notice.span.end && notice.span.end <= text.len());

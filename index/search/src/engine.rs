@@ -2,7 +2,7 @@
 //!
 //! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
 //!
-//! An engine gets a [`Match`] without relations ([`Match::Reach`]) and changed fields ([`Match::Changed`]):
+//! An engine gets a [`Match`] without relations ([`Match::Relation`]) and changed fields ([`Match::Changed`]):
 //! [`super::execute`] has resolved them. It has resolved paths ([`Match::Path`]), too, unless [`Engine::decides_paths`]
 //! returns true. A part that is left counts as [`Match::All`]. An engine holds existing
 //! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
 /// Lookups must return at least this many numbers before they omit some.
-pub const MOST_NUMBERS: usize = 200_000;
+pub const MAX_NUMBERS: usize = 200_000;
 
 /// Caller and deadline of a request.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub struct SearchContext {
 #[derive(Debug, Default)]
 pub struct Lookup {
     pub numbers: BTreeSet<u64>,
-    /// Numbers were left out, because of [`MOST_NUMBERS`], the deadline or an outage.
+    /// Numbers were left out, because of [`MAX_NUMBERS`], the deadline or an outage.
     pub incomplete: bool,
     /// Remarks for the caller, a sentence each.
     pub notices: BTreeSet<String>,
@@ -95,7 +95,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
 
     /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may contain
-    /// [`MOST_NUMBERS`] keys of the previous step.
+    /// [`MAX_NUMBERS`] keys of the previous step.
     async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
 
     /// Terms of a column, each with the exact number of matching objects that have it. An engine may compare the most frequent
@@ -122,7 +122,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
 
     /// True if the engine decides this condition with its paths. Otherwise search reads manifests first, and the engine gets
-    /// [`Match::loosened`] with the ids of the objects that meet the condition.
+    /// [`Match::without_paths`] with the ids of the objects that meet the condition.
     fn decides_paths(&self, _matches: &Match) -> bool {
         false
     }
@@ -132,7 +132,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
     fn searchable(&self) -> watch::Receiver<Seq>;
 
     /// Reason for which changes cannot be written now, for the status of the cache.
-    fn trouble(&self) -> Option<String> {
+    fn write_failure(&self) -> Option<String> {
         None
     }
 
@@ -148,7 +148,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Starts to fill a new index beside the one that answers meanwhile.
     async fn rebuild(&self) -> Result<(), Error> {
-        Err(Error::NotRebuilt)
+        Err(Error::RebuildNotSupported)
     }
 }
 

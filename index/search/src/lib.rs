@@ -26,10 +26,10 @@ pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
 pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
 pub use hydrate::skipped_clusters::Skipped;
-pub use plan::explain::{Count, Explained, Step};
+pub use plan::explain::{Count, QueryExplanation, Step};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
-pub use plan::sort::{Cursor, NoCursor, OfCluster, Rank, Sort, SortBy, SortPosition};
+pub use plan::sort::{ClusterProperty, Cursor, InvalidCursor, Rank, Sort, SortBy, SortPosition};
 pub use searcher::{Discovery, Searcher, SearcherParts};
 
 use crate::authorization::CallerRights;
@@ -45,8 +45,8 @@ use futures::stream::try_unfold;
 use hydrate::Stage;
 use parking_lot::Mutex;
 use plan::predicate::Match;
-use plan::retention::Known;
-use plan::sort::MOST_COLUMNS;
+use plan::retention::HistoryRange;
+use plan::sort::MAX_COLUMNS;
 use plan::{FleetFacts, Plan, TimeScope, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -54,11 +54,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of hits per page.
-pub const MOST_HITS: usize = 10_000;
+pub const MAX_HITS: usize = 10_000;
 const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Number of hits read from the store at once.
-const CHUNK: usize = 50;
+const HITS_PER_CHUNK: usize = 50;
 
 /// A search request.
 #[derive(Debug, Clone)]
@@ -95,18 +95,18 @@ impl SearchRequest {
 
     /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist. An answer
     /// to it contains the reason and no hits.
-    pub fn unanswerable(&self) -> Option<String> {
+    pub fn query_error(&self) -> Option<String> {
         match parse(&self.query, &Limits::default()) {
-            Ok(mut query) => scoped(&mut query, &self.scopes).err(),
-            Err(too_much) => Some(too_much.to_string()),
+            Ok(mut query) => restrict_to_scope(&mut query, &self.scopes).err(),
+            Err(error) => Some(error.to_string()),
         }
     }
 
     /// Sets the facets; fails if a field cannot be counted, with the list of countable fields.
-    pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
+    pub fn set_facets<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut facets = Vec::new();
         for field in fields {
-            let Some(counted) = FacetField::named(field) else {
+            let Some(counted) = FacetField::parse(field) else {
                 return Err(format!("{field:?} cannot be counted; countable fields are {}", FacetField::names()));
             };
             if !facets.contains(&counted) {
@@ -124,7 +124,7 @@ pub struct Hit {
     /// Current state or old version.
     pub object: Object,
     /// End of the version if it is an old one.
-    pub was: Option<VersionEnd>,
+    pub version_end: Option<VersionEnd>,
     pub score: f32,
     /// Matched fields with their values.
     pub reasons: Vec<Reason>,
@@ -168,7 +168,8 @@ pub struct Summary {
     /// Similar names, if nothing was found.
     pub did_you_mean: Vec<String>,
     /// Queries without one of the terms, if nothing was found.
-    pub wider: Vec<RelaxedQuery>,
+    #[serde(rename = "wider")]
+    pub relaxed_queries: Vec<RelaxedQuery>,
 }
 
 /// A remark on the query: a part that was ignored or interpreted differently.
@@ -192,9 +193,9 @@ pub enum SearchEvent {
     Done(Summary),
 }
 
-/// A complete answer, for callers without streaming.
+/// A complete response, for callers without streaming.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct SearchResponse {
     pub hits: Vec<Hit>,
     pub facets: Vec<FacetCounts>,
     /// Number of hits per group, if the query groups its hits.
@@ -205,7 +206,7 @@ pub struct Answer {
 }
 
 /// A planned search.
-struct Planned {
+struct PlannedSearch {
     /// Restricted to its scope.
     query: Query,
     plan: Plan,
@@ -213,7 +214,7 @@ struct Planned {
     keep: usize,
     sort: Vec<Sort>,
     facet_request: FacetRequest,
-    world: Arc<FleetFacts>,
+    facts: Arc<FleetFacts>,
 }
 
 impl Searcher {
@@ -225,9 +226,9 @@ impl Searcher {
     }
 
     /// The complete answer.
-    pub async fn search_all(&self, request: SearchRequest) -> Result<Answer, Error> {
+    pub async fn search_all(&self, request: SearchRequest) -> Result<SearchResponse, Error> {
         let mut stage = Stage::Requested(Box::new((self.clone(), request)));
-        let mut answer = Answer::default();
+        let mut answer = SearchResponse::default();
         while let Some((event, next)) = stage.next().await? {
             match event {
                 SearchEvent::Remarks(remarks) => answer.remarks = remarks,
@@ -243,56 +244,58 @@ impl Searcher {
     }
 
     /// Plans a query with its caller's permissions; returns the plan and its data sources.
-    async fn planned(&self, request: &SearchRequest) -> (Planned, Sources) {
-        let (mut query, too_much) = match parse(&request.query, &Limits::default()) {
+    async fn plan_search(&self, request: &SearchRequest) -> (PlannedSearch, Sources) {
+        let (mut query, query_error) = match parse(&request.query, &Limits::default()) {
             Ok(query) => (query, None),
             Err(error) => (Query::default(), Some(error.to_string())),
         };
-        let too_much = too_much.or_else(|| scoped(&mut query, &request.scopes).err());
-        let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        let within = timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
-        let sources = self.sources(&request.caller, within).await;
-        let world = self.world(&sources.context.rights.lock());
-        (self.plan_of(request, query, too_much, Arc::new(world)), sources)
+        let query_error = query_error.or_else(|| restrict_to_scope(&mut query, &request.scopes).err());
+        let requested_timeout =
+            query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let timeout = requested_timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
+        let sources = self.sources(&request.caller, timeout).await;
+        let facts = self.fleet_facts(&sources.context.rights.lock());
+        (self.assemble_plan(request, query, query_error, Arc::new(facts)), sources)
     }
 
-    fn plan_of(
+    fn assemble_plan(
         &self,
         request: &SearchRequest,
         query: Query,
-        too_much: Option<String>,
-        world: Arc<FleetFacts>,
-    ) -> Planned {
-        let mut plan = plan(&query, &world);
+        query_error: Option<String>,
+        facts: Arc<FleetFacts>,
+    ) -> PlannedSearch {
+        let mut plan = plan(&query, &facts);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
             end: notice.span.end,
             message: notice.message.clone(),
         };
         let mut remarks: Vec<Remark> = query.notices.iter().chain(&plan.notices).map(remark).collect();
-        let mut say = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
-        if let Some(message) = too_much {
-            say(request.query.len(), message);
+        let mut add_remark = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
+        if let Some(message) = query_error {
+            add_remark(request.query.len(), message);
             plan = Plan { matches: Match::None, scope: TimeScope::Now, notices: Vec::new() };
         }
-        if let Some(message) = self.known().lacks(plan.scope) {
-            say(0, message);
+        if let Some(message) = self.history_range().describe_gap(plan.scope) {
+            add_remark(0, message);
         }
-        let sort = sorted(&query, &mut say);
-        let facet_request = FacetRequest { facets: request.facets.clone(), group: grouped(&query, &mut say) };
-        let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
-        Planned { query, plan, remarks, keep, sort, facet_request, world }
+        let sort = resolve_sort(&query, &mut add_remark);
+        let facet_request =
+            FacetRequest { facets: request.facets.clone(), group: resolve_group(&query, &mut add_remark) };
+        let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
+        PlannedSearch { query, plan, remarks, keep, sort, facet_request, facts }
     }
 
-    fn known(&self) -> Known {
-        let (now, began) = ((self.inner.now_ms)() / 1000, self.inner.began / 1000);
-        Known { now, began, kept_for: self.inner.kept_for }
+    fn history_range(&self) -> HistoryRange {
+        let (now, since) = ((self.inner.now_ms)() / 1000, self.inner.filled_since_ms / 1000);
+        HistoryRange { now, since, retention: self.inner.history_retention }
     }
 
     /// Data sources for a caller's searches.
-    async fn sources(&self, caller: &UserInfo, within: Duration) -> Sources {
+    async fn sources(&self, caller: &UserInfo, timeout: Duration) -> Sources {
         let requested_at = Instant::now();
-        let deadline = requested_at + within;
+        let deadline = requested_at + timeout;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
         let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
@@ -300,9 +303,9 @@ impl Searcher {
     }
 
     /// Facts about the fleet that a caller's plans use.
-    fn world(&self, rights: &CallerRights) -> FleetFacts {
+    fn fleet_facts(&self, rights: &CallerRights) -> FleetFacts {
         FleetFacts {
-            clusters: hydrate::skipped_clusters::facts(self, rights),
+            clusters: hydrate::skipped_clusters::cluster_facts(self, rights),
             kinds: self.inner.discovery.kinds(),
             now: (self.inner.now_ms)() / 1000,
         }
@@ -310,7 +313,7 @@ impl Searcher {
 }
 
 /// Restricts a query to the saved search that it names.
-fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), String> {
+fn restrict_to_scope(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), String> {
     let Some(name) = &query.output.scope else { return Ok(()) };
     let Some(saved) = scopes.get(&name.to_lowercase()) else {
         return Err(format!("there is no saved search {name:?}, or you may not see it"));
@@ -322,29 +325,31 @@ fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), St
 }
 
 /// The field by which hits are grouped.
-fn grouped(query: &Query, say: &mut impl FnMut(usize, String)) -> Option<FacetField> {
+fn resolve_group(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Option<FacetField> {
     let field = query.output.group.as_deref()?;
-    let group = FacetField::named(field);
+    let group = FacetField::parse(field);
     if group.is_none() {
-        say(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
+        add_remark(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
     }
     group
 }
 
 /// The requested order; ties are sorted by name and id.
-fn sorted(query: &Query, say: &mut impl FnMut(usize, String)) -> Vec<Sort> {
+fn resolve_sort(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Vec<Sort> {
     let mut sort = Vec::new();
     for key in &query.output.sort {
-        match Sort::named(&key.field, key.descending) {
-            Some(column) if sort.len() < MOST_COLUMNS => sort.push(column),
-            Some(_) => say(0, format!("hits are sorted by at most {MOST_COLUMNS} columns; {} is ignored", key.field)),
-            None => say(0, format!("cannot sort by {}, ignored", key.field)),
+        match Sort::by_field(&key.field, key.descending) {
+            Some(column) if sort.len() < MAX_COLUMNS => sort.push(column),
+            Some(_) => {
+                add_remark(0, format!("hits are sorted by at most {MAX_COLUMNS} columns; {} is ignored", key.field))
+            }
+            None => add_remark(0, format!("cannot sort by {}, ignored", key.field)),
         }
     }
     // Groups are kept together.
-    if let Some(group) = query.output.group.as_deref().and_then(|field| Sort::named(field, false)) {
+    if let Some(group) = query.output.group.as_deref().and_then(|field| Sort::by_field(field, false)) {
         sort.insert(0, group);
-        sort.truncate(MOST_COLUMNS);
+        sort.truncate(MAX_COLUMNS);
     }
     if sort.is_empty() { vec![Sort::RELEVANCE] } else { sort }
 }

@@ -35,9 +35,9 @@ pub(crate) struct Inner {
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
     /// Time since which the store is filled, Unix milliseconds.
-    pub began: i64,
+    pub filled_since_ms: i64,
     /// Time for which earlier versions are kept.
-    pub kept_for: Duration,
+    pub history_retention: Duration,
     /// References that users add to those of well-known kinds.
     pub references: Arc<[CustomRule]>,
     pub now_ms: fn() -> i64,
@@ -59,7 +59,7 @@ pub struct SearcherParts<'o> {
     /// Identity of the store: a text index of another store is rebuilt.
     pub identity: &'o str,
     /// Time since which the store is filled, Unix milliseconds.
-    pub began: i64,
+    pub filled_since_ms: i64,
     pub fleet: Fleet,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
@@ -117,8 +117,8 @@ impl Searcher {
             permits,
             rights,
             reviews: Reviews::default(),
-            began: parts.began,
-            kept_for: options.history.kept_for,
+            filled_since_ms: parts.filled_since_ms,
+            history_retention: options.history.max_age,
             references: options.references.as_slice().into(),
             now_ms: options.clock,
             tasks,
@@ -141,14 +141,14 @@ impl Searcher {
         self.latest().0.saturating_sub(self.inner.engine.searchable().borrow().0)
     }
 
-    /// Starts to fill a new text index; the current one is used meanwhile. Fails with [`Error::NotRebuilt`] for an
+    /// Starts to fill a new text index; the current one is used meanwhile. Fails with [`Error::RebuildNotSupported`] for an
     /// in-process engine.
-    pub async fn rebuild_text(&self) -> Result<(), Error> {
+    pub async fn rebuild_text_index(&self) -> Result<(), Error> {
         self.inner.engine.rebuild().await
     }
 
     /// Notified when RBAC rules of any cluster change.
-    pub fn rules(&self) -> watch::Receiver<u64> {
+    pub fn rule_changes(&self) -> watch::Receiver<u64> {
         self.inner.rights.changed()
     }
 

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of listed differences; the others are counted.
-const SHOWN: usize = 20;
+const MAX_LISTED: usize = 20;
 /// Number of consecutive objects per sample.
-const TOGETHER: usize = 10;
+const SAMPLE_SIZE: usize = 10;
 /// Time limit for the index to catch up with the store.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -76,21 +76,21 @@ type Counts = BTreeMap<(String, String), u64>;
 impl Searcher {
     /// Compares the text index with the store. `samples` objects are read at positions chosen by `random`, numbers
     /// from 0 to 1.
-    pub async fn verify_text(
+    pub async fn verify_text_index(
         &self,
         samples: usize,
         random: &mut (dyn FnMut() -> f64 + Send),
     ) -> Result<Verification, Error> {
-        let mut found = Verification { behind: self.behind().await, ..Verification::default() };
-        let mut differing = self.different_counts(&mut found).await?;
+        let mut found = Verification { behind: self.wait_until_searchable().await, ..Verification::default() };
+        let mut differing = self.compare_counts(&mut found).await?;
         if !differing.is_empty() {
-            found.behind = self.behind().await;
+            found.behind = self.wait_until_searchable().await;
             let before = std::mem::take(&mut differing);
-            differing = self.different_counts(&mut found).await?;
+            differing = self.compare_counts(&mut found).await?;
             differing.retain(|key, _| before.contains_key(key));
         }
         for ((cluster, kind), (stored, indexed)) in differing {
-            match found.counts.len() < SHOWN {
+            match found.counts.len() < MAX_LISTED {
                 true => found.counts.push(CountDifference { cluster, kind, stored, indexed }),
                 false => found.more += 1,
             }
@@ -100,24 +100,21 @@ impl Searcher {
     }
 
     /// Waits until the current contents of the store are searchable; returns the number of changes still missing.
-    async fn behind(&self) -> u64 {
+    async fn wait_until_searchable(&self) -> u64 {
         let latest = self.latest();
         let mut searchable = self.inner.engine.searchable();
-        drop(tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await);
+        drop(tokio::time::timeout(CATCH_UP_TIMEOUT, searchable.wait_for(|seq| *seq >= latest)).await);
         self.lag()
     }
 
     fn context(&self) -> SearchContext {
         let now = Instant::now();
-        let rights = Arc::new(Mutex::new(self.inner.rights.of(&UserInfo::system())));
-        SearchContext { rights, requested_at: now, deadline: now + PATIENCE }
+        let rights = Arc::new(Mutex::new(self.inner.rights.for_caller(&UserInfo::system())));
+        SearchContext { rights, requested_at: now, deadline: now + CATCH_UP_TIMEOUT }
     }
 
     /// Clusters and kinds with different numbers of objects in the store and in the index.
-    async fn different_counts(
-        &self,
-        found: &mut Verification,
-    ) -> Result<BTreeMap<(String, String), (u64, u64)>, Error> {
+    async fn compare_counts(&self, found: &mut Verification) -> Result<BTreeMap<(String, String), (u64, u64)>, Error> {
         let store = &self.inner.store;
         let kinds: BTreeMap<_, _> =
             self.inner.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
@@ -128,7 +125,7 @@ impl Searcher {
         }
         let clusters: BTreeSet<String> = stored.keys().map(|(cluster, _)| cluster.clone()).collect();
         let engine = &self.inner.engine;
-        let (indexed, notices) = indexed(engine.as_ref(), &self.context(), &clusters).await?;
+        let (indexed, notices) = count_indexed(engine.as_ref(), &self.context(), &clusters).await?;
         found.notices = notices;
         (found.stored, found.indexed) = (stored.values().sum(), indexed.values().sum());
         Ok(differences(&stored, &indexed))
@@ -142,15 +139,15 @@ impl Searcher {
     ) -> Result<(), Error> {
         let store = &self.inner.store;
         let mut seen = BTreeSet::new();
-        for _ in 0..samples.div_ceil(TOGETHER) {
-            for object in some_objects(store.as_ref(), self.latest(), random()).await? {
+        for _ in 0..samples.div_ceil(SAMPLE_SIZE) {
+            for object in sample_objects(store.as_ref(), self.latest(), random()).await? {
                 if !seen.insert(object.record.id) {
                     continue;
                 }
                 found.samples += 1;
                 let Some(field) = self.confirmed_difference(&object).await? else { continue };
                 let (record, key) = (&object.record, &object.record.key);
-                match found.objects.len() < SHOWN {
+                match found.objects.len() < MAX_LISTED {
                     true => found.objects.push(ObjectDifference {
                         cluster: key.cluster().to_string(),
                         kind: record.kind.to_string(),
@@ -168,12 +165,12 @@ impl Searcher {
     /// The field by which the index does not find an object, unless the object has changed since it was read.
     async fn confirmed_difference(&self, object: &Object) -> Result<Option<String>, Error> {
         let engine = self.inner.engine.as_ref();
-        if missing_field(engine, &self.context(), object).await?.is_none() {
+        if find_missing_field(engine, &self.context(), object).await?.is_none() {
             return Ok(None);
         }
-        self.behind().await;
+        self.wait_until_searchable().await;
         match self.inner.store.get(&object.record.key).await? {
-            Some(now) if now.record.id == object.record.id => missing_field(engine, &self.context(), &now).await,
+            Some(now) if now.record.id == object.record.id => find_missing_field(engine, &self.context(), &now).await,
             _ => Ok(None),
         }
     }
@@ -187,7 +184,7 @@ fn differences(stored: &Counts, indexed: &Counts) -> BTreeMap<(String, String), 
 }
 
 /// Numbers of objects in the index, with the engine's notices. Objects of other clusters have an empty kind.
-async fn indexed(
+async fn count_indexed(
     engine: &dyn Engine,
     context: &SearchContext,
     clusters: &BTreeSet<String>,
@@ -211,10 +208,10 @@ async fn indexed(
 }
 
 /// Objects whose last change follows a position from 0 to 1 within all changes.
-async fn some_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<Vec<Object>, Error> {
+async fn sample_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<Vec<Object>, Error> {
     // Precise enough for sampling: numbers of changes are far below 2^53.
     let since = Seq((latest.0 as f64 * position.clamp(0.0, 1.0)) as u64);
-    let changes = store.replay(since, TOGETHER).await?;
+    let changes = store.replay(since, SAMPLE_SIZE).await?;
     let objects = changes.into_iter().filter_map(|change| match change {
         Replayed::Put(object) => Some(object),
         Replayed::Deleted { .. } => None,
@@ -223,26 +220,30 @@ async fn some_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<V
 }
 
 /// The first field by which the index does not find an object; `object` if it does not hold it at all.
-async fn missing_field(engine: &dyn Engine, context: &SearchContext, object: &Object) -> Result<Option<String>, Error> {
-    let document = Document::of(object)?;
+async fn find_missing_field(
+    engine: &dyn Engine,
+    context: &SearchContext,
+    object: &Object,
+) -> Result<Option<String>, Error> {
+    let document = Document::from_object(object)?;
     let own = Match::Ids(Arc::new([document.id].into()));
     let parts = conditions(&document);
     let all = std::iter::once(own.clone()).chain(parts.iter().map(|(_, part)| part.clone())).collect();
-    if holds(engine, context, &Match::And(all)).await? {
+    if has_match(engine, context, &Match::And(all)).await? {
         return Ok(None);
     }
-    if !holds(engine, context, &own).await? {
+    if !has_match(engine, context, &own).await? {
         return Ok(Some("object".to_owned()));
     }
     for (field, part) in parts {
-        if !holds(engine, context, &own.clone().and(part)).await? {
+        if !has_match(engine, context, &own.clone().and(part)).await? {
             return Ok(Some(field));
         }
     }
     Ok(None)
 }
 
-async fn holds(engine: &dyn Engine, context: &SearchContext, matches: &Match) -> Result<bool, Error> {
+async fn has_match(engine: &dyn Engine, context: &SearchContext, matches: &Match) -> Result<bool, Error> {
     let found = engine.ids(context, matches).await?;
     if found.incomplete {
         let reason = found.notices.into_iter().next().unwrap_or_else(|| "a limit was reached".to_owned());

@@ -198,7 +198,7 @@ fn world() -> FleetFacts {
 
 fn terms(query: &Query) -> usize {
     let mut terms = 0;
-    query.filter.terms(&mut |_| terms += 1);
+    query.filter.for_each_term(&mut |_| terms += 1);
     terms
 }
 

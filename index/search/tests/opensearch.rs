@@ -179,9 +179,9 @@ async fn only_the_elected_process_writes(engine: &'static str) {
     let Some(site) = Site::shared(engine).await else { return };
     let (electing, elected) = [true, false].map(watch::channel).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let with = |elected: &watch::Receiver<bool>| {
-        let read_every = Duration::from_millis(20);
-        let take_over_after = Duration::from_secs(3);
-        WriterOptions { elected: elected.clone(), read_every, take_over_after, ..site.options() }
+        let read_interval = Duration::from_millis(20);
+        let takeover_timeout = Duration::from_secs(3);
+        WriterOptions { elected: elected.clone(), read_interval, takeover_timeout, ..site.options() }
     };
     let (first, second) = (site.writer_with(with(&elected[0])).await, site.writer_with(with(&elected[1])).await);
     site.put("a", 400);
@@ -282,7 +282,7 @@ async fn a_full_queue_is_waited_for(engine: &'static str) {
     site.put("a", 500);
     let mut options = site.options();
     options.limits.items = 2;
-    options.at_once = 24;
+    options.max_concurrent_requests = 24;
     let running = site.writer_with(options).await;
     site.equal(&running).await;
     let progress = running.writer.progress();
@@ -322,7 +322,7 @@ async fn a_lost_index_is_filled_again(engine: &'static str) {
 
     // Detected by a request with only deletions, for which engines would create an index.
     let mut options = site.options();
-    options.check_every = Duration::from_secs(3600);
+    options.check_interval = Duration::from_secs(3600);
     let running = site.writer_with(options).await;
     running.caught_up().await;
     let index = site.node.behind(&site.alias).await.remove(0);

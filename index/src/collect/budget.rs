@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-const UNIT: usize = 1 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 
 /// All shares, in KiB.
 pub(crate) struct Budget {
     all: Arc<Semaphore>,
     clusters: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
-    of_cluster: u32,
+    cluster_permits: u32,
     metrics: Arc<Metrics>,
 }
 
@@ -30,28 +30,28 @@ pub(crate) struct Share {
 }
 
 impl Budget {
-    pub fn new(of_all: usize, of_cluster: usize, metrics: Arc<Metrics>) -> Self {
-        let of_all = units(of_all);
-        let (all, clusters) = (Arc::new(Semaphore::new(of_all as usize)), Mutex::default());
-        Self { all, clusters, of_cluster: units(of_cluster).min(of_all), metrics }
+    pub fn new(total_bytes: usize, cluster_bytes: usize, metrics: Arc<Metrics>) -> Self {
+        let total_permits = permits(total_bytes);
+        let (all, clusters) = (Arc::new(Semaphore::new(total_permits as usize)), Mutex::default());
+        Self { all, clusters, cluster_permits: permits(cluster_bytes).min(total_permits), metrics }
     }
 
     /// Maximum bytes of a cluster.
-    pub fn of_cluster(&self) -> usize {
-        self.of_cluster as usize * UNIT
+    pub fn max_cluster_bytes(&self) -> usize {
+        self.cluster_permits as usize * PERMIT_BYTES
     }
 
-    pub async fn take(&self, cluster: &ClusterName, bytes: usize) -> Result<Share, Error> {
-        let number = units(bytes).min(self.of_cluster);
+    pub async fn acquire(&self, cluster: &ClusterName, bytes: usize) -> Result<Share, Error> {
+        let number = permits(bytes).min(self.cluster_permits);
         let own = {
             let mut clusters = self.clusters.lock();
             let own = clusters.entry(cluster.clone());
-            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.of_cluster as usize))))
+            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.cluster_permits as usize))))
         };
         // First the cluster's own share: waiting for it does not block other clusters.
         let cluster = own.acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
         let all = Arc::clone(&self.all).acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
-        self.metrics.bytes_in_flight.add(u64::from(number) * UNIT as u64);
+        self.metrics.bytes_in_flight.add(u64::from(number) * PERMIT_BYTES as u64);
         Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
     }
 
@@ -64,12 +64,12 @@ impl Budget {
 impl Share {
     /// Splits off a part of the share, at most all of it.
     pub fn split(&mut self, bytes: usize) -> Self {
-        self.split_off((units(bytes) as usize).min(self.units()))
+        self.split_off((permits(bytes) as usize).min(self.permits()))
     }
 
     /// Releases the bytes above `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
-        drop(self.split_off(self.units().saturating_sub(units(bytes) as usize)));
+        drop(self.split_off(self.permits().saturating_sub(permits(bytes) as usize)));
     }
 
     fn split_off(&mut self, number: usize) -> Self {
@@ -77,19 +77,19 @@ impl Share {
         Self { cluster: part(&mut self.cluster), all: part(&mut self.all), metrics: Arc::clone(&self.metrics) }
     }
 
-    fn units(&self) -> usize {
+    fn permits(&self) -> usize {
         self.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.metrics.bytes_in_flight.subtract((self.units() * UNIT) as u64);
+        self.metrics.bytes_in_flight.subtract((self.permits() * PERMIT_BYTES) as u64);
     }
 }
 
-fn units(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX >> 4).clamp(1, u32::MAX >> 4)
+fn permits(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX >> 4).clamp(1, u32::MAX >> 4)
 }
 
 #[cfg(test)]
@@ -104,25 +104,25 @@ mod tests {
         let budget = Budget::new(64 << 10, 16 << 10, Arc::clone(&metrics));
         let (one, two) = (cluster("one"), cluster("two"));
         // Larger than the limit: alone, and limited to the cluster's maximum.
-        let mut all_of_one = budget.take(&one, 1 << 30).await.unwrap();
+        let mut all_of_one = budget.acquire(&one, 1 << 30).await.unwrap();
         assert_eq!(metrics.bytes_in_flight.get(), 16 << 10);
-        assert!(budget.take(&one, 1).now_or_never().is_none(), "the cluster has its maximum");
-        let of_two = budget.take(&two, 10 << 10).now_or_never().unwrap().unwrap();
+        assert!(budget.acquire(&one, 1).now_or_never().is_none(), "the cluster has its maximum");
+        let of_two = budget.acquire(&two, 10 << 10).now_or_never().unwrap().unwrap();
         let part = all_of_one.split(5000);
         assert_eq!(metrics.bytes_in_flight.get(), 26 << 10, "a part counts once");
         all_of_one.shrink(1);
         assert_eq!(metrics.bytes_in_flight.get(), (1 + 5 + 10) << 10);
         drop((all_of_one, of_two));
         assert!(
-            budget.take(&one, 11 << 10).now_or_never().is_some()
-                && budget.take(&one, 12 << 10).now_or_never().is_none()
+            budget.acquire(&one, 11 << 10).now_or_never().is_some()
+                && budget.acquire(&one, 12 << 10).now_or_never().is_none()
         );
         drop(part);
         assert_eq!((metrics.bytes_in_flight.get(), metrics.bytes_in_flight.peak()), (0, 26 << 10));
         let everyone = ["one", "two", "three", "four", "five"].map(cluster);
         let mut held = Vec::new();
         for cluster in &everyone {
-            held.extend(budget.take(cluster, 16 << 10).now_or_never());
+            held.extend(budget.acquire(cluster, 16 << 10).now_or_never());
         }
         assert_eq!(held.len(), 4, "the total is not exceeded");
     }

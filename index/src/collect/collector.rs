@@ -2,8 +2,8 @@
 
 use super::budget::Share;
 use super::feed;
-use super::pages::Pages;
-use super::watch::Ended;
+use super::pages::PageSizer;
+use super::watch::WatchEnd;
 use super::{Scope, Shared};
 use crowsnest_component_base::retry::jitter;
 use crowsnest_store::{Batch, Progress, Step};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// After a watch of this duration, the backoff is reset.
-const STEADY: Duration = Duration::from_secs(20);
+const STABLE_WATCH_DURATION: Duration = Duration::from_secs(20);
 /// Number of failures to decode the same response before the resource is listed instead.
-const GARBAGE: u32 = 2;
+const MAX_INVALID_RESPONSES: u32 = 2;
 
 pub(super) struct Collector {
     pub shared: Arc<Shared>,
@@ -42,19 +42,19 @@ pub(super) struct CollectorProgress {
     /// None: list first.
     pub position: Option<String>,
     /// Version of the last list if it was older than the stored one. A second such list is accepted.
-    pub doubted: Option<String>,
+    pub suspect_version: Option<String>,
     /// Page sizes.
-    pub pages: Pages,
+    pub pages: PageSizer,
     /// Lists by pages, because streaming failed the last time.
     pub by_pages: bool,
     /// Undecodable responses since the position last advanced.
-    garbage: u32,
+    invalid_responses: u32,
 }
 
 impl CollectorProgress {
     pub fn advance(&mut self, version: String) {
         self.position = Some(version);
-        self.garbage = 0;
+        self.invalid_responses = 0;
     }
 }
 
@@ -71,20 +71,20 @@ impl Collector {
                 Err(error) => error,
                 Ok(()) => continue,
             };
-            course.garbage += u32::from(error.is_garbage());
-            if course.garbage >= GARBAGE {
+            course.invalid_responses += u32::from(error.is_invalid_response());
+            if course.invalid_responses >= MAX_INVALID_RESPONSES {
                 // The same position would return the same undecodable response.
                 course = CollectorProgress { by_pages: true, pages: course.pages, ..CollectorProgress::default() };
             }
             self.shared.metrics.watch_failures.add(1);
             let reason = error.chain();
             tracing::debug!(collection = %self.key, reason, "collector interrupted");
-            self.shared.states.update(&self.key, |state| state.trouble = Some(reason));
-            if started.elapsed() > STEADY {
+            self.shared.states.update(&self.key, |state| state.stale_reason = Some(reason));
+            if started.elapsed() > STABLE_WATCH_DURATION {
                 delays.reset();
             }
             let delay = match error {
-                Error::Answer { retry_after: Some(after), .. } => after.min(timeouts.retry_after),
+                Error::ErrorResponse { retry_after: Some(after), .. } => after.min(timeouts.retry_after),
                 _ => Duration::ZERO,
             };
             // Randomized, so that a recovered member does not receive all requests at the same time.
@@ -98,16 +98,16 @@ impl Collector {
             && let Some(ended) = self.list(course).await?
         {
             // The streamed list continued as a watch and has ended.
-            return self.after(ended, course);
+            return self.handle_end(ended, course);
         }
         let ended = self.watch(course).await?;
-        self.after(ended, course)
+        self.handle_end(ended, course)
     }
 
-    fn after(&self, ended: Ended, course: &mut CollectorProgress) -> Result<(), Error> {
+    fn handle_end(&self, ended: WatchEnd, course: &mut CollectorProgress) -> Result<(), Error> {
         match ended {
-            Ended::Closed => Ok(()),
-            Ended::Expired(reason) => {
+            WatchEnd::Closed => Ok(()),
+            WatchEnd::Expired(reason) => {
                 course.position = None;
                 Err(self.interrupted(reason))
             }
@@ -119,7 +119,7 @@ impl Collector {
     }
 
     pub async fn get(&self, query: &str) -> Result<Body, Error> {
-        feed::get(&self.client, &self.key, &self.uri(query), self.shared.options.timeouts.answer).await
+        feed::get(&self.client, &self.key, &self.uri(query), self.shared.options.timeouts.response).await
     }
 
     pub fn interrupted(&self, reason: impl Into<String>) -> Error {
@@ -151,8 +151,8 @@ impl Collector {
         serde_json::from_str(text).map_err(|source| feed::malformed(&self.key, source))
     }
 
-    pub fn refused(&self, status: feed::StatusBody) -> Error {
-        Error::Answer {
+    pub fn status_error(&self, status: feed::StatusBody) -> Error {
+        Error::ErrorResponse {
             cluster: self.key.cluster.clone(),
             resource: self.key.resource.clone(),
             status: status.code,
@@ -161,13 +161,13 @@ impl Collector {
         }
     }
 
-    /// Converts an object. An invalid object is rejected and counted without affecting the others. `unsaid` is the
-    /// kind of an object without one.
+    /// Converts an object. An invalid object is rejected and counted without affecting the others. `implied_kind`
+    /// is the kind of an object that does not state one.
     pub fn put(&self, raw: &RawValue, kind: &str, implied_kind: &str) -> ConversionOutcome {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
-        let draft = match feed::draft(raw, &self.key, kind, implied_kind, &shared.options.keep) {
+        let draft = match feed::decode_object(raw, &self.key, kind, implied_kind, &shared.options.keep) {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
@@ -195,7 +195,7 @@ impl Collector {
 
     /// The deletion of an object. None, and counted as refused, if the object has another kind or no name.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
-        let named = feed::Named::read(raw);
+        let named = feed::PartialObject::read(raw);
         let named = named.filter(|named| kind.is_empty() || named.kind.as_deref().is_none_or(|own| own == kind));
         let Some(named) = named else {
             self.shared.metrics.objects_refused.add(1);
@@ -212,12 +212,12 @@ impl Collector {
 
     /// Queues steps; the share is released once they are stored.
     pub async fn send(&self, steps: Vec<Step>, progress: Progress, share: Share) -> Result<(), Error> {
-        self.shared.writer.apply_holding(self.batch(steps, progress), share).await
+        self.shared.writer.apply_with_share(self.batch(steps, progress), share).await
     }
 
     /// Waits for permission to hold bytes in flight for this cluster.
-    pub async fn share(&self, bytes: usize) -> Result<Share, Error> {
-        self.shared.budget.take(&self.key.cluster, bytes).await
+    pub async fn acquire_share(&self, bytes: usize) -> Result<Share, Error> {
+        self.shared.budget.acquire(&self.key.cluster, bytes).await
     }
 
     pub async fn send_and_wait(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {

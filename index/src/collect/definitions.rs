@@ -33,27 +33,27 @@ impl Subject {
 #[derive(Default)]
 pub(super) struct DiscoveryExpectations {
     open: Mutex<BTreeMap<Subject, bool>>,
-    pub nudge: Notify,
+    pub wake: Notify,
 }
 
 impl DiscoveryExpectations {
     /// Adds the expectations of a changed definition. Wakes the explorer unless they are already met.
-    pub fn take(&self, change: &Change, found: Option<&ApiResources>) {
-        let promised = promised(change, found);
-        if promised.is_empty() {
+    pub fn add(&self, change: &Change, found: Option<&ApiResources>) {
+        let expectations = expectations_of(change, found);
+        if expectations.is_empty() {
             return;
         }
-        let news =
-            found.is_none_or(|found| promised.iter().any(|(subject, served)| subject.is_served(found) != *served));
+        let is_unmet =
+            found.is_none_or(|found| expectations.iter().any(|(subject, served)| subject.is_served(found) != *served));
         // The last change of a subject counts, even if it revokes an earlier one.
-        self.open.lock().extend(promised);
-        if news {
-            self.nudge.notify_one();
+        self.open.lock().extend(expectations);
+        if is_unmet {
+            self.wake.notify_one();
         }
     }
 
     /// True once discovery meets all expectations.
-    pub fn are_kept(&self, found: &ApiResources) -> bool {
+    pub fn are_met(&self, found: &ApiResources) -> bool {
         let mut open = self.open.lock();
         open.retain(|subject, served| subject.is_served(found) != *served);
         open.is_empty()
@@ -61,7 +61,7 @@ impl DiscoveryExpectations {
 
     /// Drops expectations that are never met, for example of an established definition that the member does not
     /// serve.
-    pub fn forget(&self) {
+    pub fn clear(&self) {
         self.open.lock().clear();
     }
 }
@@ -113,7 +113,7 @@ struct Condition {
 
 /// Resources expected to be served (true) or not (false) after a change. Empty if the change implies none, or none yet. Versions that a CRD
 /// no longer has are recognized by what was found before.
-fn promised(change: &Change, found: Option<&ApiResources>) -> Vec<(Subject, bool)> {
+fn expectations_of(change: &Change, found: Option<&ApiResources>) -> Vec<(Subject, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
     let is = |what: &str| status.conditions.iter().any(|one| one.type_ == what && one.status == "True");
@@ -173,15 +173,15 @@ mod tests {
             Subject::Version(version) => version,
         };
         let expectations: Vec<_> =
-            promised(&change, None).into_iter().map(|(subject, served)| (text(subject), served)).collect();
+            expectations_of(&change, None).into_iter().map(|(subject, served)| (text(subject), served)).collect();
         let expectations: Vec<_> = expectations.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
         assert_eq!(expectations, expected);
         // Nothing is served: additions are awaited, removals are already met.
-        let (promises, nothing) = (DiscoveryExpectations::default(), ApiResources::default());
-        promises.take(&change, Some(&nothing));
-        assert_eq!(promises.are_kept(&nothing), !expected.iter().any(|(_, served)| *served));
-        promises.forget();
-        assert!(promises.are_kept(&nothing));
+        let (tracker, nothing) = (DiscoveryExpectations::default(), ApiResources::default());
+        tracker.add(&change, Some(&nothing));
+        assert_eq!(tracker.are_met(&nothing), !expected.iter().any(|(_, served)| *served));
+        tracker.clear();
+        assert!(tracker.are_met(&nothing));
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
         let object = stored("member1", 1, &definition("True", true));
         let change = Change { seq: object.record.seq, kind: ChangeKind::Modified, object, previous: None };
         let found = with(vec![resource("v0", "widgets"), resource("v0", "others"), resource("v1", "widgets")]);
-        let promises = DiscoveryExpectations::default();
-        promises.take(&change, Some(&found));
+        let tracker = DiscoveryExpectations::default();
+        tracker.add(&change, Some(&found));
         let served = with(vec![resource("v1", "widgets"), resource("v2", "widgets"), resource("v0", "others")]);
-        let open: Vec<bool> = promises.open.lock().values().copied().collect();
+        let open: Vec<bool> = tracker.open.lock().values().copied().collect();
         assert_eq!(open, [false, true, true], "v0 is dropped, v1 and v2 are served");
-        assert!(promises.are_kept(&served));
+        assert!(tracker.are_met(&served));
     }
 }

@@ -1,4 +1,4 @@
-//! Wire format of list and watch responses, parsed without copying objects.
+//! Wire format of list and watch responses. Objects are parsed without being copied.
 
 use bytes::{Buf, Bytes, BytesMut};
 use crowsnest_component_base::body;
@@ -62,7 +62,7 @@ pub struct BookmarkMeta {
 }
 
 impl Bookmark {
-    /// True if this bookmark ends the initial events.
+    /// True if this bookmark marks the end of the initial events.
     pub fn ends_initial_events(&self) -> bool {
         self.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|value| value == "true")
     }
@@ -70,16 +70,16 @@ impl Bookmark {
 
 /// The fields that identify an object, readable even if others are invalid.
 #[derive(Deserialize)]
-pub struct Named<'a> {
+pub struct PartialObject<'a> {
     #[serde(borrow, default)]
     pub kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub metadata: Name<'a>,
+    pub metadata: PartialMetadata<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Name<'a> {
+pub struct PartialMetadata<'a> {
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -88,10 +88,10 @@ pub struct Name<'a> {
     pub resource_version: Option<Cow<'a, str>>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> PartialObject<'a> {
     /// None if the object has no name.
     pub fn read(raw: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(raw.get()).ok().filter(|named: &Self| !named.metadata.name.is_empty())
+        serde_json::from_str(raw.get()).ok().filter(|object: &Self| !object.metadata.name.is_empty())
     }
 
     pub fn namespace(&self) -> &str {
@@ -99,10 +99,10 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Maximum number of bytes read from a `Status`.
-const MAX_STATUS: usize = 64 << 10;
+/// Maximum size in bytes of a `Status` body.
+const MAX_STATUS_BYTES: usize = 64 << 10;
 
-/// A Kubernetes Status of an error.
+/// A Kubernetes `Status` that describes an error.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct StatusBody {
@@ -118,25 +118,25 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     let request = request.map_err(|e| interrupted(e.to_string()))?;
     let response = match tokio::time::timeout(within, client.send(request)).await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => return Err(interrupted(cause(&error))),
-        Err(_) => return Err(interrupted(format!("no answer within {within:?}"))),
+        Ok(Err(error)) => return Err(interrupted(root_cause(&error))),
+        Err(_) => return Err(interrupted(format!("no response within {within:?}"))),
     };
     let status = response.status();
     if status.is_success() {
-        return match foreign(response.headers()) {
+        return match non_json_content_type(response.headers()) {
             None => Ok(response.into_body()),
-            Some(kind) => Err(interrupted(format!("it responded with {kind} instead of JSON"))),
+            Some(content_type) => Err(interrupted(format!("it responded with {content_type} instead of JSON"))),
         };
     }
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // The body of an error is read within the same time limit.
-    let body = body::collect(response.into_body(), MAX_STATUS);
+    let body = body::collect(response.into_body(), MAX_STATUS_BYTES);
     let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok).unwrap_or_default();
     let status_body: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
         ..StatusBody::default()
     });
-    Err(Error::Answer {
+    Err(Error::ErrorResponse {
         cluster: key.cluster.clone(),
         resource: key.resource.clone(),
         status: status.as_u16(),
@@ -145,8 +145,8 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     })
 }
 
-/// The response's content type unless it is JSON.
-fn foreign(headers: &HeaderMap) -> Option<String> {
+/// The content type of a response that is not JSON.
+fn non_json_content_type(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     (!kind.contains("json")).then(|| kind.to_owned())
 }
@@ -159,8 +159,8 @@ fn too_large(key: &CollectionKey, what: &'static str, limit: usize) -> Error {
     Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), what, limit }
 }
 
-/// The innermost cause is the most specific one.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+/// Message of the innermost cause, which is the most specific one.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;
@@ -173,7 +173,7 @@ pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: 
     let reading = async {
         let mut page = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| interrupted(key, cause(&error)))?;
+            let frame = frame.map_err(|error| interrupted(key, root_cause(&error)))?;
             let Ok(data) = frame.into_data() else { continue };
             if page.len() + data.len() > max {
                 return Err(too_large(key, "page", max));
@@ -184,7 +184,7 @@ pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: 
     };
     let read = tokio::time::timeout(within, reading).await;
     let (cluster, resource) = (key.cluster.clone(), key.resource.clone());
-    read.unwrap_or(Err(Error::Slow { cluster, resource, after: within }))
+    read.unwrap_or(Err(Error::PageTimeout { cluster, resource, after: within }))
 }
 
 /// Splits a byte stream into lines; fails at a line longer than `max`.
@@ -192,7 +192,9 @@ pub struct Lines<S> {
     stream: S,
     key: CollectionKey,
     buffer: BytesMut,
+    /// Number of buffered bytes without a line break.
     scanned: usize,
+    /// Maximum length of a line in bytes.
     max: usize,
 }
 
@@ -206,7 +208,7 @@ where
     }
 
     /// The next line if it is already buffered.
-    pub fn ready(&mut self) -> Option<Bytes> {
+    pub fn next_buffered(&mut self) -> Option<Bytes> {
         let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         match end {
             Some(at) => {
@@ -227,11 +229,11 @@ where
         self.buffer.len()
     }
 
-    /// Waits for more bytes. False at the end of the stream. Cancel-safe.
-    pub async fn more(&mut self) -> Result<bool, Error> {
+    /// Reads more bytes into the buffer. Returns false at the end of the stream. Cancel-safe.
+    pub async fn fill(&mut self) -> Result<bool, Error> {
         match self.stream.next().await {
             None => Ok(false),
-            Some(Err(error)) => Err(interrupted(&self.key, cause(&error))),
+            Some(Err(error)) => Err(interrupted(&self.key, root_cause(&error))),
             Some(Ok(bytes)) => {
                 if self.buffer.len() + bytes.len() > self.max {
                     return Err(too_large(&self.key, "line", self.max));
@@ -243,13 +245,19 @@ where
     }
 }
 
-/// Decodes an object; rejects other kinds and objects without a name. `kind` is the required kind, if known, and
-/// `unsaid` the kind of objects without one.
-pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, implied_kind: &str, keep: &Keep) -> Result<Draft, Error> {
+/// Decodes an object; rejects other kinds and objects without a name. `kind` is the required kind, if known.
+/// `implied_kind` is the kind of objects that do not state one.
+pub fn decode_object(
+    raw: &RawValue,
+    key: &CollectionKey,
+    kind: &str,
+    implied_kind: &str,
+    keep: &Keep,
+) -> Result<Draft, Error> {
     let expected = Expected { resource: &key.resource, kind: implied_kind };
     let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
-    let other = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
-    if draft.name.is_empty() || other {
+    let is_other_kind = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
+    if draft.name.is_empty() || is_other_kind {
         return Err(malformed(key, custom(format!("{} {:?}", draft.kind, draft.name))));
     }
     Ok(draft)
@@ -276,22 +284,22 @@ mod tests {
         );
         let stream = futures::stream::iter(chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk))));
         let mut lines = Lines::new(stream, &key, 64);
-        let mut got = Vec::new();
+        let mut found = Vec::new();
         loop {
-            while let Some(line) = lines.ready() {
-                got.push(String::from_utf8(line.to_vec()).unwrap());
+            while let Some(line) = lines.next_buffered() {
+                found.push(String::from_utf8(line.to_vec()).unwrap());
             }
-            if !lines.more().await.unwrap() {
+            if !lines.fill().await.unwrap() {
                 break;
             }
         }
-        assert_eq!(got, ["{\"a\":1}", "{\"b\":2}", "", "{\"c\":3}"]);
+        assert_eq!(found, ["{\"a\":1}", "{\"b\":2}", "", "{\"c\":3}"]);
         let endless = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65]))]);
-        assert!(Lines::new(endless, &key, 64).more().await.is_err_and(|error| error.is_garbage()));
+        assert!(Lines::new(endless, &key, 64).fill().await.is_err_and(|error| error.is_invalid_response()));
     }
 
     #[test]
-    fn other_objects_are_not_decoded_as_an_empty_list() {
+    fn other_json_is_not_an_empty_list() {
         let items = |text: &'static str| serde_json::from_str::<Page<'_>>(text).ok().map(|page| page.items.len());
         assert_eq!(items(r#"{"kind":"PodList","items":[{},7]}"#), Some(2));
         assert_eq!(items(r#"{"kind":"PodList","items":null}"#), Some(0));

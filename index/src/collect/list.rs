@@ -2,14 +2,14 @@
 
 use super::budget::Share;
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
-use super::feed::{self, Named, Page};
-use super::pages::{Limits, Plan};
-use super::turn::ListPermit;
+use super::feed::{self, Page, PartialObject};
+use super::list_permit::ListPermit;
+use super::pages::{Limits, PageSize};
 use super::versions::is_older;
-use super::watch::Ended;
+use super::watch::WatchEnd;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_component_base::spans;
 use crowsnest_store::Error;
 use crowsnest_store::{Progress, Step};
@@ -20,24 +20,24 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 /// Maximum number of steps per batch.
-const BATCH_STEPS: usize = 500;
+const MAX_BATCH_STEPS: usize = 500;
 
 /// Names in the list in progress, as 128-bit hashes.
-pub(super) struct Seen {
+pub(super) struct SeenNames {
     hashes: HashSet<u128>,
     one: RandomState,
     two: RandomState,
     /// Number of objects without a readable name; they may be any of the stored ones.
     nameless: usize,
     /// Number of objects that do not belong to the requested resource, and of all others.
-    refused: usize,
-    right: usize,
+    rejected: usize,
+    valid: usize,
 }
 
-impl Seen {
+impl SeenNames {
     pub fn new() -> Self {
         let (one, two) = (RandomState::new(), RandomState::new());
-        Self { hashes: HashSet::new(), one, two, nameless: 0, refused: 0, right: 0 }
+        Self { hashes: HashSet::new(), one, two, nameless: 0, rejected: 0, valid: 0 }
     }
 
     fn hash(&self, namespace: &str, name: &str) -> u128 {
@@ -53,15 +53,15 @@ impl Seen {
     /// Notes an object of the list and the result of its conversion. Returns false if its name was already seen.
     pub fn record(&mut self, raw: &RawValue, taken: &ConversionOutcome) -> bool {
         match taken {
-            ConversionOutcome::Refused => self.refused += 1,
-            ConversionOutcome::Step(_) | ConversionOutcome::Elsewhere => self.right += 1,
+            ConversionOutcome::Refused => self.rejected += 1,
+            ConversionOutcome::Step(_) | ConversionOutcome::Elsewhere => self.valid += 1,
         }
         if let ConversionOutcome::Step(step) = taken {
             let (namespace, name) = step.key();
             return self.add(namespace, name);
         }
         // An invalid object exists nevertheless.
-        match Named::read(raw) {
+        match PartialObject::read(raw) {
             Some(named) => self.add(named.namespace(), &named.metadata.name),
             None => {
                 self.nameless += 1;
@@ -71,8 +71,8 @@ impl Seen {
     }
 
     /// Number of valid objects.
-    pub fn right(&self) -> usize {
-        self.right
+    pub fn valid(&self) -> usize {
+        self.valid
     }
 
     fn has(&self, namespace: &str, name: &str) -> bool {
@@ -82,7 +82,7 @@ impl Seen {
 
 /// A list in progress.
 struct Listing {
-    seen: Seen,
+    seen: SeenNames,
     token: Option<String>,
     /// Version of the first page. If later pages are newer, a watch from here sends the differences.
     version: Option<String>,
@@ -90,7 +90,7 @@ struct Listing {
 
 impl Collector {
     /// Lists the resource completely. Returns Some if the stream continued as a watch and has ended.
-    pub async fn list(&self, course: &mut CollectorProgress) -> Result<Option<Ended>, Error> {
+    pub async fn list(&self, course: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
         // A streamed list has its version at the end, after older objects would have been stored; a page has it at
         // the beginning. Therefore only a first list is streamed.
         let reached = self.shared.states.get(&self.key).map(|state| state.resource_version);
@@ -103,17 +103,17 @@ impl Collector {
             }
         }
         course.by_pages = false;
-        let span = self.listing();
+        let span = self.list_span();
         let listed = self.paged_list(reached.as_deref(), course).instrument(span.clone()).await;
         if let Err(error) = &listed {
-            spans::failed(&span, what_failed(error));
+            spans::record_error(&span, failure_reason(error));
         }
         course.advance(listed?);
         Ok(None)
     }
 
     /// Tracing span of a list.
-    pub fn listing(&self) -> Span {
+    pub fn list_span(&self) -> Span {
         tracing::info_span!(
             target: spans::SPANS,
             "list",
@@ -127,26 +127,26 @@ impl Collector {
     }
 
     async fn paged_list(&self, reached: Option<&str>, course: &mut CollectorProgress) -> Result<String, Error> {
-        let mut turn = ListPermit::take(&self.shared, &self.key.cluster).await?;
+        let mut permit = ListPermit::acquire(&self.shared, &self.key.cluster).await?;
         self.shared.metrics.lists.add(1);
-        let mut listing = Listing { seen: Seen::new(), token: None, version: None };
+        let mut listing = Listing { seen: SeenNames::new(), token: None, version: None };
         loop {
-            turn.renew().await?;
-            let (bytes, mut share) = turn.lend(self.next_page(listing.token.as_deref(), course)).await?;
+            permit.renew().await?;
+            let (bytes, mut share) = permit.hold_during(self.next_page(listing.token.as_deref(), course)).await?;
             let page: Page<'_> = self.parse(&bytes)?;
-            course.pages.came(page.items.len(), bytes.len());
+            course.pages.record_page(page.items.len(), bytes.len());
             if listing.token.is_none() {
-                self.went_back(&page.metadata.resource_version, reached, course)?;
+                self.check_list_version(&page.metadata.resource_version, reached, course)?;
             }
             let version = listing.version.get_or_insert(page.metadata.resource_version).clone();
-            let new = self.take_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
+            let new = self.store_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
                 Some(_) => return Err(self.interrupted("its list does not end: it repeats the same objects")),
                 None => {
                     self.finish_list(&listing.seen, &version).await?;
-                    Span::current().record("crowsnest.objects", listing.seen.right);
-                    course.doubted = None;
+                    Span::current().record("crowsnest.objects", listing.seen.valid);
+                    course.suspect_version = None;
                     return Ok(version);
                 }
             }
@@ -156,14 +156,14 @@ impl Collector {
     /// Requests fewer objects if the response is too large.
     async fn next_page(&self, token: Option<&str>, course: &mut CollectorProgress) -> Result<(Bytes, Share), Error> {
         let options = &self.shared.options;
-        let (objects, bytes) = (options.page_size, self.shared.budget.of_cluster());
+        let (objects, bytes) = (options.page_size, self.shared.budget.max_cluster_bytes());
         let limits = Limits { objects, bytes, object: options.max_object_bytes };
         loop {
-            let plan = course.pages.plan(limits);
+            let plan = course.pages.next_size(limits);
             match self.page(token, plan).await {
-                Err(Error::TooLarge { .. }) if course.pages.failed(plan.objects) => {}
-                Err(error @ Error::Slow { .. }) => {
-                    course.pages.failed(plan.objects);
+                Err(Error::TooLarge { .. }) if course.pages.record_failure(plan.objects) => {}
+                Err(error @ Error::PageTimeout { .. }) => {
+                    course.pages.record_failure(plan.objects);
                     return Err(error);
                 }
                 other => return other,
@@ -171,14 +171,14 @@ impl Collector {
         }
     }
 
-    pub async fn page(&self, token: Option<&str>, plan: Plan) -> Result<(Bytes, Share), Error> {
-        let mut share = self.share(plan.bytes).await?;
+    pub async fn page(&self, token: Option<&str>, plan: PageSize) -> Result<(Bytes, Share), Error> {
+        let mut share = self.acquire_share(plan.bytes).await?;
         let query = match token {
             None => format!("limit={}", plan.objects),
-            Some(token) => format!("limit={}&continue={}", plan.objects, percent_encoded(token)),
+            Some(token) => format!("limit={}&continue={}", plan.objects, percent_encode(token)),
         };
         let body = match self.get(&query).await {
-            Err(Error::Answer { status: 410, .. }) if token.is_some() => {
+            Err(Error::ErrorResponse { status: 410, .. }) if token.is_some() => {
                 return Err(self.interrupted("the list took longer than the server keeps its history"));
             }
             other => other?,
@@ -190,23 +190,28 @@ impl Collector {
 
     /// Detects a list that is older than the stored version. One such list may come from an outdated replica of the
     /// API server; a member that was restored from a backup repeats it and is then accepted.
-    fn went_back(&self, version: &str, reached: Option<&str>, course: &mut CollectorProgress) -> Result<(), Error> {
+    fn check_list_version(
+        &self,
+        version: &str,
+        reached: Option<&str>,
+        course: &mut CollectorProgress,
+    ) -> Result<(), Error> {
         let Some(reached) = reached.filter(|reached| is_older(version, reached)) else { return Ok(()) };
-        if course.doubted.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
+        if course.suspect_version.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
             tracing::warn!(collection = %self.key, version, reached, "the member returned to an older version, as after a restore");
             return Ok(());
         }
-        course.doubted = Some(version.to_owned());
+        course.suspect_version = Some(version.to_owned());
         let reason = format!("its list has resourceVersion {version} after {reached}: it is outdated or was restored");
         Err(self.interrupted(reason))
     }
 
     /// Returns false if the page contains no new objects.
-    async fn take_page(
+    async fn store_page(
         &self,
         kind: &str,
         items: &[&RawValue],
-        seen: &mut Seen,
+        seen: &mut SeenNames,
         share: &mut Share,
     ) -> Result<bool, Error> {
         let listed = kind.strip_suffix("List").unwrap_or_default();
@@ -215,7 +220,7 @@ impl Collector {
         // In a list of another kind, each object must have its own kind.
         let implied_kind = if listed == kind { kind } else { "" };
         let mut new = false;
-        for chunk in items.chunks(BATCH_STEPS) {
+        for chunk in items.chunks(MAX_BATCH_STEPS) {
             let mut steps = Vec::with_capacity(chunk.len());
             for raw in chunk {
                 let taken = self.put(raw, kind, implied_kind);
@@ -233,9 +238,9 @@ impl Collector {
     }
 
     /// Deletes the objects that the list did not contain, then marks the collection complete.
-    pub async fn finish_list(&self, seen: &Seen, version: &str) -> Result<(), Error> {
-        if seen.right == 0 && seen.refused > 0 {
-            return Err(self.interrupted(format!("none of the {} listed objects is valid", seen.refused)));
+    pub async fn finish_list(&self, seen: &SeenNames, version: &str) -> Result<(), Error> {
+        if seen.valid == 0 && seen.rejected > 0 {
+            return Err(self.interrupted(format!("none of the {} listed objects is valid", seen.rejected)));
         }
         // Queued batches have to be stored before the keys are compared.
         self.send_and_wait(Vec::new(), Progress::default()).await?;
@@ -258,17 +263,17 @@ impl Collector {
             kind: self.shared.kind_of(&self.key),
         };
         self.send_and_wait(gone, progress).await?;
-        self.shared.states.update(&self.key, |state| state.trouble = None);
+        self.shared.states.update(&self.key, |state| state.stale_reason = None);
         Ok(())
     }
 }
 
 /// Short reason for a failed list, without the content of the response.
-fn what_failed(error: &Error) -> &'static str {
+fn failure_reason(error: &Error) -> &'static str {
     match error {
-        Error::Answer { .. } => "refused",
-        Error::Slow { .. } => "timeout",
-        error if error.is_garbage() => "unreadable",
+        Error::ErrorResponse { .. } => "refused",
+        Error::PageTimeout { .. } => "timeout",
+        error if error.is_invalid_response() => "unreadable",
         _ => "interrupted",
     }
 }

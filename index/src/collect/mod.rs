@@ -7,13 +7,13 @@
 mod budget;
 mod collector;
 mod definitions;
-mod everything;
+mod explorer;
 mod feed;
 mod list;
+mod list_permit;
 mod pages;
 mod stream;
 mod supervisor;
-mod turn;
 pub mod versions;
 mod watch;
 
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     /// Names of all kinds of all clusters, for queries.
     pub kinds: RwLock<Arc<Kinds>>,
     /// Clusters whose interests are all declared, so that collections without interests may be dropped.
-    pub settled: Mutex<BTreeSet<ClusterName>>,
+    pub declared_clusters: Mutex<BTreeSet<ClusterName>>,
 }
 
 impl Shared {
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Stores the discovered resources of a cluster.
-    pub fn learn(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
+    pub fn publish_served(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
         let mut kinds = Kinds::new();
         let mut served = self.served.write();
         if let Some(before) = served.get(cluster).filter(|before| Arc::ptr_eq(before, &found) || **before == found) {

@@ -1,13 +1,13 @@
 //! Computes page sizes of lists. Pure.
 
 /// Target size of a page in bytes.
-const AIM: usize = 2 << 20;
+const TARGET_BYTES: usize = 2 << 20;
 /// Number of objects of the first page, when their size is unknown.
-const START: u32 = 50;
+const INITIAL_OBJECTS: u32 = 50;
 /// Minimum number of objects, unless they exceed the size limit.
-const LEAST: u32 = 10;
+const MIN_OBJECTS: u32 = 10;
 /// Bytes of a page in addition to its objects.
-const ENVELOPE: usize = 16 << 10;
+const ENVELOPE_BYTES: usize = 16 << 10;
 
 /// Limits of a page.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct Limits {
 
 /// Size of the next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct PageSize {
     pub objects: u32,
     /// Maximum number of bytes to read.
     pub bytes: usize,
@@ -30,37 +30,42 @@ pub(super) struct Plan {
 
 /// Size estimates of a collection's objects.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pages {
+pub(super) struct PageSizer {
     /// Average bytes of an object, weighted towards recent pages.
     average: Option<usize>,
     /// Maximum number of objects after a page that was too large.
     ceiling: Option<u32>,
 }
 
-impl Pages {
-    pub fn plan(&self, limits: Limits) -> Plan {
-        let most = limits.objects.max(1);
-        let room = limits.bytes.max(ENVELOPE * 2) - ENVELOPE;
+impl PageSizer {
+    pub fn next_size(&self, limits: Limits) -> PageSize {
+        let max = limits.objects.max(1);
+        let available = limits.bytes.max(ENVELOPE_BYTES * 2) - ENVELOPE_BYTES;
         // 1.5 times the expected size, because pages differ.
         let expected = |objects: u32| {
             let objects = (objects as usize).saturating_mul(3) / 2;
             self.average.unwrap_or_default().saturating_mul(objects)
         };
-        let wanted = match self.average {
-            None => START,
-            Some(average) => u32::try_from(AIM.min(room) / average.max(1)).unwrap_or(u32::MAX).max(LEAST),
+        let target = match self.average {
+            None => INITIAL_OBJECTS,
+            Some(average) => {
+                u32::try_from(TARGET_BYTES.min(available) / average.max(1)).unwrap_or(u32::MAX).max(MIN_OBJECTS)
+            }
         };
-        let fit =
-            self.average.map_or(most, |average| u32::try_from(room / (average + average / 2).max(1)).unwrap_or(most));
-        let objects = wanted.min(most).min(fit).min(self.ceiling.unwrap_or(most)).max(1);
+        let fit = self
+            .average
+            .map_or(max, |average| u32::try_from(available / (average + average / 2).max(1)).unwrap_or(max));
+        let objects = target.min(max).min(fit).min(self.ceiling.unwrap_or(max)).max(1);
         match objects {
-            1 => Plan { objects, bytes: limits.object + ENVELOPE },
-            _ => Plan { objects, bytes: expected(objects).max(AIM / 2 * 3).min(room) + ENVELOPE },
+            1 => PageSize { objects, bytes: limits.object + ENVELOPE_BYTES },
+            _ => {
+                PageSize { objects, bytes: expected(objects).max(TARGET_BYTES / 2 * 3).min(available) + ENVELOPE_BYTES }
+            }
         }
     }
 
     /// Records the size of a complete page.
-    pub fn came(&mut self, objects: usize, bytes: usize) {
+    pub fn record_page(&mut self, objects: usize, bytes: usize) {
         if let Some(newest) = bytes.checked_div(objects) {
             let newest = newest.max(1);
             self.average = Some(self.average.map_or(newest, |average| average.midpoint(newest)));
@@ -69,7 +74,7 @@ impl Pages {
     }
 
     /// Records that a page of this many objects was too large or too slow. False if the page cannot be smaller.
-    pub fn failed(&mut self, objects: u32) -> bool {
+    pub fn record_failure(&mut self, objects: u32) -> bool {
         self.ceiling = Some((objects / 2).max(1));
         objects > 1
     }
@@ -83,39 +88,43 @@ mod tests {
     const LIMITS: Limits = Limits { objects: 500, bytes: 16 << 20, object: 8 << 20 };
 
     #[test]
-    fn pages_grow_towards_their_aim() {
-        let mut pages = Pages::default();
-        let first = pages.plan(LIMITS);
-        assert_eq!(first, Plan { objects: 50, bytes: (3 << 20) + ENVELOPE });
-        pages.came(50, 50 * 1000);
-        assert_eq!(pages.plan(LIMITS).objects, 500, "small objects: as many as are allowed");
-        let mut pages = Pages::default();
-        pages.came(50, 50 * 10_000);
-        assert_eq!(pages.plan(LIMITS).objects, 209, "pods: two MiB per page");
-        let mut pages = Pages::default();
-        pages.came(5, 5 << 20);
-        let large = pages.plan(LIMITS);
-        assert!(large.objects == LEAST && large.bytes <= LIMITS.bytes, "large ones: {large:?}");
-        pages.came(1, 6 << 20);
-        assert_eq!(pages.plan(LIMITS).objects, 3, "very large ones: as many as fit");
-        assert_eq!(Pages::default().plan(Limits { objects: 7, ..LIMITS }).objects, 7);
+    fn pages_grow_towards_the_target_size() {
+        let mut pages = PageSizer::default();
+        let first = pages.next_size(LIMITS);
+        assert_eq!(first, PageSize { objects: 50, bytes: (3 << 20) + ENVELOPE_BYTES });
+        pages.record_page(50, 50 * 1000);
+        assert_eq!(pages.next_size(LIMITS).objects, 500, "small objects: as many as are allowed");
+        let mut pages = PageSizer::default();
+        pages.record_page(50, 50 * 10_000);
+        assert_eq!(pages.next_size(LIMITS).objects, 209, "pods: two MiB per page");
+        let mut pages = PageSizer::default();
+        pages.record_page(5, 5 << 20);
+        let large = pages.next_size(LIMITS);
+        assert!(large.objects == MIN_OBJECTS && large.bytes <= LIMITS.bytes, "large ones: {large:?}");
+        pages.record_page(1, 6 << 20);
+        assert_eq!(pages.next_size(LIMITS).objects, 3, "very large ones: as many as fit");
+        assert_eq!(PageSizer::default().next_size(Limits { objects: 7, ..LIMITS }).objects, 7);
     }
 
     #[test]
     fn pages_shrink_after_a_failure() {
-        let mut pages = Pages::default();
+        let mut pages = PageSizer::default();
         let mut sizes = Vec::new();
         loop {
-            let plan = pages.plan(LIMITS);
+            let plan = pages.next_size(LIMITS);
             sizes.push(plan.objects);
-            if !pages.failed(plan.objects) {
+            if !pages.record_failure(plan.objects) {
                 break;
             }
         }
         assert_eq!(sizes, [50, 25, 12, 6, 3, 1]);
-        assert_eq!(pages.plan(LIMITS).bytes, LIMITS.object + ENVELOPE, "a single object may be larger than a page");
-        pages.came(1, 1000);
-        assert_eq!(pages.plan(LIMITS).objects, 2, "the size recovers gradually");
+        assert_eq!(
+            pages.next_size(LIMITS).bytes,
+            LIMITS.object + ENVELOPE_BYTES,
+            "a single object may be larger than a page"
+        );
+        pages.record_page(1, 1000);
+        assert_eq!(pages.next_size(LIMITS).objects, 2, "the size recovers gradually");
     }
 
     proptest! {
@@ -125,13 +134,13 @@ mod tests {
             history in prop::collection::vec((any::<bool>(), 0usize..600, 0usize..(64 << 20)), 0..20),
         ) {
             let limits = Limits { objects, bytes, object };
-            let mut pages = Pages::default();
-            for (came, number, size) in history {
-                if came { pages.came(number, size) } else { let _ = pages.failed(pages.plan(limits).objects); }
-                let plan = pages.plan(limits);
+            let mut pages = PageSizer::default();
+            for (is_complete, number, size) in history {
+                if is_complete { pages.record_page(number, size) } else { let _ = pages.record_failure(pages.next_size(limits).objects); }
+                let plan = pages.next_size(limits);
                 prop_assert!(plan.objects >= 1 && plan.objects <= objects.max(1));
-                let most = if plan.objects == 1 { object + ENVELOPE } else { bytes.max(ENVELOPE * 2) };
-                prop_assert!(plan.bytes <= most, "{plan:?}");
+                let max = if plan.objects == 1 { object + ENVELOPE_BYTES } else { bytes.max(ENVELOPE_BYTES * 2) };
+                prop_assert!(plan.bytes <= max, "{plan:?}");
             }
         }
     }

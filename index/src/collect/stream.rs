@@ -2,9 +2,9 @@
 
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{Bookmark, Event, Lines, StatusBody};
-use super::list::Seen;
-use super::turn::ListPermit;
-use super::watch::{Ended, Watching};
+use super::list::SeenNames;
+use super::list_permit::ListPermit;
+use super::watch::{WatchEnd, WatchState};
 use bytes::Bytes;
 use crowsnest_component_base::spans::SpanGuard;
 use crowsnest_store::Error;
@@ -15,74 +15,78 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 /// State of the initial events.
-struct Initial {
-    seen: Seen,
+struct InitialEvents {
+    seen: SeenNames,
     /// Time of the last object that was not seen before.
-    progress: Instant,
+    progressed_at: Instant,
 }
 
 impl Collector {
     /// Returns None if the server does not support it. The tracing span covers the list, not the watch that
     /// follows.
-    pub async fn watch_list(&self, course: &mut CollectorProgress) -> Result<Option<Ended>, Error> {
-        let listing = SpanGuard(self.listing());
+    pub async fn watch_list(&self, course: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
+        let listing = SpanGuard(self.list_span());
         let timeouts = self.shared.options.timeouts;
-        let mut turn = ListPermit::take(&self.shared, &self.key.cluster).await?;
+        let mut permit = ListPermit::acquire(&self.shared, &self.key.cluster).await?;
         let seconds = self.watch_seconds();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
-        let body = match turn.lend(self.get(&query)).instrument(listing.0.clone()).await {
+        let body = match permit.hold_during(self.get(&query)).instrument(listing.0.clone()).await {
             // Older servers reject the parameters.
-            Err(Error::Answer { status: 400 | 422, .. }) => return Ok(self.without_streams()),
+            Err(Error::ErrorResponse { status: 400 | 422, .. }) => return Ok(self.disable_streams()),
             other => other?,
         };
         self.shared.metrics.lists.add(1);
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
-        let mut initial = Initial { seen: Seen::new(), progress: Instant::now() };
+        let mut initial = InitialEvents { seen: SeenNames::new(), progressed_at: Instant::now() };
         let version = loop {
-            if let Some(version) = turn.lend(self.initial_events(&mut lines, &mut initial)).await? {
+            if let Some(version) = permit.hold_during(self.initial_events(&mut lines, &mut initial)).await? {
                 break version;
             }
-            let stalled = Instant::now() + timeouts.pause;
-            let idle = initial.progress + timeouts.progress;
-            match turn.lend(tokio::time::timeout_at(stalled.min(idle), lines.more())).await {
+            let stalled = Instant::now() + timeouts.stream_idle;
+            let idle = initial.progressed_at + timeouts.stream_progress;
+            match permit.hold_during(tokio::time::timeout_at(stalled.min(idle), lines.fill())).await {
                 Ok(more) => match more? {
                     true => {}
                     false => return Err(self.interrupted("the initial list ended early")),
                 },
                 // The server ignored the parameters: list by pages.
-                Err(_) if stalled <= idle => return Ok(self.without_streams()),
+                Err(_) if stalled <= idle => return Ok(self.disable_streams()),
                 Err(_) => {}
             }
-            if initial.progress.elapsed() > timeouts.progress {
+            if initial.progressed_at.elapsed() > timeouts.stream_progress {
                 return Err(self.interrupted("its initial list does not end: it repeats the same objects"));
             }
         };
         self.finish_list(&initial.seen, &version).await?;
         course.by_pages = false;
         course.advance(version);
-        listing.0.record("crowsnest.objects", initial.seen.right());
-        drop((turn, listing));
-        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.timeouts, seconds), course).await.map(Some)
+        listing.0.record("crowsnest.objects", initial.seen.valid());
+        drop((permit, listing));
+        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, seconds), course).await.map(Some)
     }
 
     /// Disables streaming for all lists of the cluster.
-    fn without_streams(&self) -> Option<Ended> {
+    fn disable_streams(&self) -> Option<WatchEnd> {
         self.shared.no_watch_list.lock().insert(self.key.cluster.clone());
         None
     }
 
     /// Processes the available lines. Returns the version at the end of the initial events.
-    async fn initial_events<S, E>(&self, lines: &mut Lines<S>, initial: &mut Initial) -> Result<Option<String>, Error>
+    async fn initial_events<S, E>(
+        &self,
+        lines: &mut Lines<S>,
+        initial: &mut InitialEvents,
+    ) -> Result<Option<String>, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
         let (kind, namespaced) = self.kind();
-        let share = self.share(lines.buffered()).await?;
+        let share = self.acquire_share(lines.buffered()).await?;
         let mut steps = Vec::new();
         let mut ended = None;
-        while let Some(line) = lines.ready() {
+        while let Some(line) = lines.next_buffered() {
             if line.is_empty() {
                 continue;
             }
@@ -97,13 +101,13 @@ impl Collector {
                 }
                 "ERROR" => {
                     let status: StatusBody = self.parse(event.object.get().as_bytes()).unwrap_or_default();
-                    return Err(self.refused(status));
+                    return Err(self.status_error(status));
                 }
                 "DELETED" => steps.extend(self.deletion(event.object, &kind)),
                 _ => {
                     let taken = self.put(event.object, &kind, &kind);
                     if initial.seen.record(event.object, &taken) {
-                        initial.progress = Instant::now();
+                        initial.progressed_at = Instant::now();
                     }
                     if let ConversionOutcome::Step(step) = taken {
                         steps.push(step);

@@ -2,7 +2,7 @@
 
 use super::collector::Collector;
 use super::definitions::DiscoveryExpectations;
-use super::{Scope, Shared, everything};
+use super::{Scope, Shared, explorer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Connection;
 use crowsnest_store::{CollectionKey, Epoch};
@@ -24,31 +24,31 @@ pub(crate) struct Supervisor {
     epochs: BTreeMap<ClusterName, Epoch>,
     running: BTreeMap<CollectionKey, Running>,
     explorers: BTreeMap<ClusterName, Explorer>,
-    tasks: JoinSet<Task>,
+    tasks: JoinSet<EndedTask>,
 }
 
 struct Running {
     scope: Scope,
     epoch: Epoch,
-    connection: Link,
+    connection: TaskConnection,
     abort: AbortHandle,
 }
 
 struct Explorer {
-    connection: Link,
-    promises: Arc<DiscoveryExpectations>,
+    connection: TaskConnection,
+    expectations: Arc<DiscoveryExpectations>,
     abort: AbortHandle,
 }
 
 /// Connection of a task; with another one, the task is restarted.
 #[derive(Clone)]
-enum Link {
+enum TaskConnection {
     ControlPlane,
     Member(Arc<Connection>),
 }
 
-impl Link {
-    fn same(&self, other: &Self) -> bool {
+impl TaskConnection {
+    fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::ControlPlane, Self::ControlPlane) => true,
             (Self::Member(a), Self::Member(b)) => Arc::ptr_eq(a, b),
@@ -58,7 +58,7 @@ impl Link {
 }
 
 /// A task that ended.
-enum Task {
+enum EndedTask {
     Collector(CollectionKey),
     Explorer(ClusterName),
 }
@@ -75,9 +75,9 @@ impl Supervisor {
         let mut members = self.shared.fleet.changes();
         let mut claims = self.shared.claims.changes();
         let mut tail = self.shared.tail.follow(self.shared.tail.latest());
-        let mut due = true;
+        let mut must_reconcile = true;
         loop {
-            if due {
+            if must_reconcile {
                 interests.borrow_and_update();
                 claims.mark_unchanged();
                 if self.shared.writer.is_stopped() && !stop.is_cancelled() {
@@ -87,7 +87,7 @@ impl Supervisor {
                 }
                 self.reconcile().await?;
             }
-            due = tokio::select! {
+            must_reconcile = tokio::select! {
                 () = stop.cancelled() => break,
                 changed = interests.changed() => match changed {
                     Ok(()) => true,
@@ -106,15 +106,15 @@ impl Supervisor {
                     // Changes were missed: discover every cluster again.
                     Some(Err(_)) => {
                         tail.skip_to(self.shared.tail.latest());
-                        self.explorers.values().for_each(|explorer| explorer.promises.nudge.notify_one());
+                        self.explorers.values().for_each(|explorer| explorer.expectations.wake.notify_one());
                         false
                     }
                     Some(Ok(changes)) => {
-                        self.nudge(&changes);
+                        self.notify_explorers(&changes);
                         false
                     }
                 },
-                Some(ended) = self.tasks.join_next() => self.ended(ended),
+                Some(ended) = self.tasks.join_next() => self.handle_ended(ended),
             };
         }
         self.tasks.shutdown().await;
@@ -122,7 +122,7 @@ impl Supervisor {
     }
 
     /// Passes changes of definitions to the explorers, because they announce new kinds.
-    fn nudge(&self, changes: &[Arc<crowsnest_store::Change>]) {
+    fn notify_explorers(&self, changes: &[Arc<crowsnest_store::Change>]) {
         let defining = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
             matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
@@ -131,16 +131,16 @@ impl Supervisor {
             let cluster = change.object.record.key.cluster();
             if let Some(explorer) = self.explorers.get(cluster) {
                 let found = self.shared.served.read().get(cluster).cloned();
-                explorer.promises.take(change, found.as_deref());
+                explorer.expectations.add(change, found.as_deref());
             }
         }
     }
 
     /// Returns true if a task has to be restarted.
-    fn ended(&mut self, ended: Result<Task, tokio::task::JoinError>) -> bool {
+    fn handle_ended(&mut self, ended: Result<EndedTask, tokio::task::JoinError>) -> bool {
         match ended {
-            Ok(Task::Collector(key)) => drop(self.running.remove(&key)),
-            Ok(Task::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
+            Ok(EndedTask::Collector(key)) => drop(self.running.remove(&key)),
+            Ok(EndedTask::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
             Err(error) if error.is_cancelled() => return false,
             Err(error) => {
                 // The task is identified by its finished handle.
@@ -153,13 +153,17 @@ impl Supervisor {
     }
 
     /// Current sources of objects with their clients; for members without a connection, the reason.
-    fn sources(&self) -> BTreeMap<ClusterName, Result<(Client, Link), String>> {
+    fn sources(&self) -> BTreeMap<ClusterName, Result<(Client, TaskConnection), String>> {
         let mut sources = BTreeMap::new();
-        sources.insert(ClusterName::control_plane(), Ok((self.shared.fleet.control_plane(), Link::ControlPlane)));
+        sources.insert(
+            ClusterName::control_plane(),
+            Ok((self.shared.fleet.control_plane(), TaskConnection::ControlPlane)),
+        );
         for member in self.shared.fleet.members() {
-            let link =
-                member.connection().map(|connection| (connection.client(), Link::Member(Arc::clone(connection))));
-            sources.insert(member.name().clone(), link.map_err(|error| error.to_string()));
+            let connection = member
+                .connection()
+                .map(|connection| (connection.client(), TaskConnection::Member(Arc::clone(connection))));
+            sources.insert(member.name().clone(), connection.map_err(|error| error.to_string()));
         }
         sources
     }
@@ -171,30 +175,30 @@ impl Supervisor {
         let mut wanted_keys = BTreeSet::new();
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
-            for (resource, wanted) in self.shared.interests.wanted(cluster) {
+            for (resource, wanted) in self.shared.interests.by_resource(cluster) {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 wanted_keys.insert(key.clone());
                 match (source, epoch) {
                     // Collected by another replica, which also reports its errors.
-                    (_, None) => self.end(&key),
-                    (Ok((client, link)), Some(epoch)) => {
-                        self.ensure(key, Scope(wanted.namespaces), epoch, client, link);
+                    (_, None) => self.stop_collector(&key),
+                    (Ok((client, connection)), Some(epoch)) => {
+                        self.ensure_collector(key, Scope(wanted.namespaces), epoch, client, connection);
                     }
                     (Err(reason), Some(_)) => {
-                        self.end(&key);
-                        self.shared.states.update(&key, |state| state.trouble = Some(reason.clone()));
+                        self.stop_collector(&key);
+                        self.shared.states.update(&key, |state| state.stale_reason = Some(reason.clone()));
                     }
                 }
             }
         }
         for (key, state) in self.shared.states.all() {
             let ours = self.shared.claims.epoch_of(&key.cluster).is_some();
-            if ours && state.trouble.is_none() && !self.running.contains_key(&key) {
+            if ours && state.stale_reason.is_none() && !self.running.contains_key(&key) {
                 let reason = match sources.get(&key.cluster) {
                     Some(Err(reason)) => reason.clone(),
                     _ => NOT_FOLLOWED.to_owned(),
                 };
-                self.shared.states.update(&key, |state| state.trouble = Some(reason));
+                self.shared.states.update(&key, |state| state.stale_reason = Some(reason));
             }
         }
         self.drop_unwanted(&wanted_keys, &sources).await
@@ -210,15 +214,22 @@ impl Supervisor {
         }
     }
 
-    fn end(&mut self, key: &CollectionKey) {
+    fn stop_collector(&mut self, key: &CollectionKey) {
         if let Some(running) = self.running.remove(key) {
             running.abort.abort();
         }
     }
 
-    fn ensure(&mut self, key: CollectionKey, scope: Scope, epoch: Epoch, client: &Client, link: &Link) {
+    fn ensure_collector(
+        &mut self,
+        key: CollectionKey,
+        scope: Scope,
+        epoch: Epoch,
+        client: &Client,
+        connection: &TaskConnection,
+    ) {
         if let Some(running) = self.running.get(&key) {
-            if running.scope == scope && running.epoch == epoch && running.connection.same(link) {
+            if running.scope == scope && running.epoch == epoch && running.connection.is_same(connection) {
                 return;
             }
             running.abort.abort();
@@ -242,36 +253,37 @@ impl Supervisor {
         let name = key.clone();
         let abort = self.tasks.spawn(async move {
             collector.run(position.filter(|position| !position.is_empty())).await;
-            Task::Collector(name)
+            EndedTask::Collector(name)
         });
-        self.running.insert(key, Running { scope, epoch, connection: link.clone(), abort });
+        self.running.insert(key, Running { scope, epoch, connection: connection.clone(), abort });
     }
 
     /// Starts discovery of each cluster for search.
-    fn explore(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>) {
+    fn explore(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>) {
         let shared = &self.shared;
         self.explorers.retain(|cluster, explorer| {
-            let keep = matches!(sources.get(cluster), Some(Ok((_, link))) if explorer.connection.same(link));
+            let keep =
+                matches!(sources.get(cluster), Some(Ok((_, connection))) if explorer.connection.is_same(connection));
             if !keep {
                 explorer.abort.abort();
                 // The explorer's interests end with it; their records are kept until the next discovery.
-                shared.settled.lock().remove(cluster);
+                shared.declared_clusters.lock().remove(cluster);
             }
             keep
         });
         for (cluster, source) in sources {
-            let Ok((client, link)) = source else { continue };
+            let Ok((client, connection)) = source else { continue };
             if self.explorers.contains_key(cluster) {
                 continue;
             }
-            let promises = Arc::new(DiscoveryExpectations::default());
+            let expectations = Arc::new(DiscoveryExpectations::default());
             let (shared, client, name, open) =
-                (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&promises));
+                (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&expectations));
             let abort = self.tasks.spawn(async move {
-                everything::explore(shared, name.clone(), client, open).await;
-                Task::Explorer(name)
+                explorer::explore(shared, name.clone(), client, open).await;
+                EndedTask::Explorer(name)
             });
-            self.explorers.insert(cluster.clone(), Explorer { connection: link.clone(), promises, abort });
+            self.explorers.insert(cluster.clone(), Explorer { connection: connection.clone(), expectations, abort });
         }
     }
 
@@ -279,16 +291,16 @@ impl Supervisor {
     async fn drop_unwanted(
         &mut self,
         wanted: &BTreeSet<CollectionKey>,
-        sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>,
+        sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>,
     ) -> Result<(), crowsnest_store::Error> {
         let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
-        unwanted.iter().for_each(|key| self.end(key));
+        unwanted.iter().for_each(|key| self.stop_collector(key));
         self.shared.metrics.collectors.set(self.running.len() as u64);
         for (key, _) in self.shared.states.all() {
             let Some(epoch) = self.shared.claims.epoch_of(&key.cluster) else { continue };
-            let known = sources.contains_key(&key.cluster);
-            let settled = self.shared.settled.lock().contains(&key.cluster);
-            if !wanted.contains(&key) && (!known || settled) {
+            let is_known = sources.contains_key(&key.cluster);
+            let is_declared = self.shared.declared_clusters.lock().contains(&key.cluster);
+            if !wanted.contains(&key) && (!is_known || is_declared) {
                 match self.shared.writer.drop_collection(key.clone(), epoch).await {
                     Err(error) if self.shared.writer.is_stopped() => return Err(error),
                     // The claims were given up. After they are claimed again, the new holder deletes the records.
@@ -298,7 +310,7 @@ impl Supervisor {
             }
         }
         let gone = |cluster: &ClusterName| !sources.contains_key(cluster);
-        self.shared.settled.lock().retain(|cluster| !gone(cluster));
+        self.shared.declared_clusters.lock().retain(|cluster| !gone(cluster));
         self.shared.served.write().retain(|cluster, _| !gone(cluster));
         self.shared.lists_per_cluster.lock().retain(|cluster, _| !gone(cluster));
         self.shared.budget.retain(|cluster| !gone(cluster));

@@ -8,10 +8,10 @@
 use super::budget::Share;
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{Bookmark, Event, Lines, Page, StatusBody};
-use super::pages::Plan;
+use super::pages::PageSize;
 use super::versions::is_older;
 use bytes::Bytes;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_store::Error;
 use crowsnest_store::options::MemberTimeouts;
 use crowsnest_store::record::RecordKey;
@@ -23,13 +23,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A watch that ends before this time without new events counts as failed.
-const BRIEF: Duration = Duration::from_millis(900);
-/// After a start or an interruption, a watch first sends missed events, or 410 Gone. It has caught up after an idle period
-/// of the first duration, or at the latest after the second one.
-const CAUGHT_UP: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
+const MIN_WATCH_DURATION: Duration = Duration::from_millis(900);
+/// After a start or an interruption, a watch first sends missed events, or 410 Gone. It has caught up after this idle
+/// period.
+const CATCH_UP_IDLE_TIME: Duration = Duration::from_millis(200);
+/// Maximum duration of the catch-up phase.
+const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(3);
 
 /// Reason why a watch ended without a failure.
-pub(super) enum Ended {
+pub(super) enum WatchEnd {
     /// Closed by the server; resume from the position.
     Closed,
     /// The resource has to be listed again, with the reason.
@@ -37,7 +39,7 @@ pub(super) enum Ended {
 }
 
 /// State of a watch.
-pub(super) struct Watching {
+pub(super) struct WatchState {
     began: Instant,
     /// The server should end the watch before; otherwise the connection counts as dead.
     deadline: Instant,
@@ -45,23 +47,23 @@ pub(super) struct Watching {
     /// afterwards.
     catching_up: Option<Instant>,
     /// An event was received.
-    heard: bool,
+    has_received: bool,
     /// The position has advanced.
-    moved: bool,
+    has_advanced: bool,
     /// The watch sent an older version, with the reason and the time until which it is followed.
-    doubt: Option<(String, Instant)>,
+    inconsistency: Option<(String, Instant)>,
 }
 
-impl Watching {
-    pub fn begin(timeouts: &MemberTimeouts, seconds: Duration) -> Self {
+impl WatchState {
+    pub fn new(timeouts: &MemberTimeouts, seconds: Duration) -> Self {
         let began = Instant::now();
-        let deadline = began + seconds + timeouts.answer;
-        Self { began, deadline, catching_up: None, heard: false, moved: false, doubt: None }
+        let deadline = began + seconds + timeouts.response;
+        Self { began, deadline, catching_up: None, has_received: false, has_advanced: false, inconsistency: None }
     }
 
     /// Time of the next action without an event.
-    fn until(&self) -> Instant {
-        let until = self.doubt.as_ref().map_or(self.deadline, |(_, until)| *until);
+    fn next_deadline(&self) -> Instant {
+        let until = self.inconsistency.as_ref().map_or(self.deadline, |(_, until)| *until);
         self.catching_up.map_or(until, |caught_up| caught_up.min(until))
     }
 
@@ -70,9 +72,9 @@ impl Watching {
     }
 
     /// An event was received; further missed events may follow.
-    fn still_catching_up(&mut self) {
+    fn extend_catch_up(&mut self) {
         if let Some(caught_up) = &mut self.catching_up {
-            *caught_up = (Instant::now() + CAUGHT_UP.0).min(self.began + CAUGHT_UP.1);
+            *caught_up = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.began + MAX_CATCH_UP_TIME);
         }
     }
 }
@@ -84,7 +86,7 @@ struct ReceivedEvents {
     version: Option<String>,
     /// Steps older than preceding ones.
     late: Vec<Step>,
-    doubt: Option<String>,
+    inconsistency: Option<String>,
 }
 
 impl Collector {
@@ -95,105 +97,109 @@ impl Collector {
     }
 
     /// Watches from the current position.
-    pub async fn watch(&self, course: &mut CollectorProgress) -> Result<Ended, Error> {
+    pub async fn watch(&self, course: &mut CollectorProgress) -> Result<WatchEnd, Error> {
         let seconds = self.watch_seconds();
-        let from = percent_encoded(course.position.as_deref().unwrap_or_default());
+        let from = percent_encode(course.position.as_deref().unwrap_or_default());
         let query = "watch=true&allowWatchBookmarks=true";
         let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
         let body = match self.get(&query).await {
-            Err(Error::Answer { status: 410, .. }) => return Ok(expired()),
+            Err(Error::ErrorResponse { status: 410, .. }) => return Ok(expired_end()),
             // The server may not have reached this version yet, or may have been restored.
-            Err(error @ Error::Answer { status: 504, .. }) => {
-                return match self.still_there(course).await? {
-                    Ended::Closed => Err(error),
+            Err(error @ Error::ErrorResponse { status: 504, .. }) => {
+                return match self.check_version(course).await? {
+                    WatchEnd::Closed => Err(error),
                     expired => Ok(expired),
                 };
             }
             other => other?,
         };
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
-        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.timeouts, seconds), course).await
+        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, seconds), course).await
     }
 
     /// Reads an open watch until it ends.
     pub async fn watch_lines<S, E>(
         &self,
         lines: &mut Lines<S>,
-        mut watching: Watching,
+        mut watching: WatchState,
         course: &mut CollectorProgress,
-    ) -> Result<Ended, Error>
+    ) -> Result<WatchEnd, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
         self.shared.metrics.watches.add(1);
         let now = (self.shared.now_ms)();
-        self.shared.states.update(&self.key, |state| state.heard_at = now);
-        if self.shared.states.get(&self.key).is_some_and(|state| state.trouble.is_some()) {
-            watching.catching_up = Some(Instant::now() + CAUGHT_UP.0);
+        self.shared.states.update(&self.key, |state| state.last_contact_ms = now);
+        if self.shared.states.get(&self.key).is_some_and(|state| state.stale_reason.is_some()) {
+            watching.catching_up = Some(Instant::now() + CATCH_UP_IDLE_TIME);
         }
         loop {
-            if let Some(ended) = self.events(lines, &mut watching, course).await? {
+            if let Some(ended) = self.process_events(lines, &mut watching, course).await? {
                 return Ok(ended);
             }
             if watching.has_caught_up() {
-                self.caught_up(&mut watching).await?;
+                self.finish_catch_up(&mut watching).await?;
             }
-            match tokio::time::timeout_at(watching.until(), lines.more()).await {
+            match tokio::time::timeout_at(watching.next_deadline(), lines.fill()).await {
                 Ok(more) => match more? {
-                    true => watching.still_catching_up(),
-                    false => return self.closed(watching, course).await,
+                    true => watching.extend_catch_up(),
+                    false => return self.handle_close(watching, course).await,
                 },
                 Err(_) if watching.has_caught_up() => {}
-                Err(_) => return doubted(watching).ok_or_else(|| self.interrupted("the watch did not end in time")),
+                Err(_) => {
+                    return inconsistency_end(watching)
+                        .ok_or_else(|| self.interrupted("the watch did not end in time"));
+                }
             }
         }
     }
 
     /// The missed events are stored; the collection is followed again.
-    async fn caught_up(&self, watching: &mut Watching) -> Result<(), Error> {
+    async fn finish_catch_up(&self, watching: &mut WatchState) -> Result<(), Error> {
         watching.catching_up = None;
         self.send_and_wait(Vec::new(), Progress::default()).await?;
-        if watching.doubt.is_none() {
-            self.shared.states.update(&self.key, |state| state.trouble = None);
+        if watching.inconsistency.is_none() {
+            self.shared.states.update(&self.key, |state| state.stale_reason = None);
         }
         Ok(())
     }
 
-    async fn closed(&self, watching: Watching, course: &mut CollectorProgress) -> Result<Ended, Error> {
-        let (heard, brief) = (watching.heard, !watching.moved && watching.began.elapsed() < BRIEF);
-        if let Some(ended) = doubted(watching) {
+    async fn handle_close(&self, watching: WatchState, course: &mut CollectorProgress) -> Result<WatchEnd, Error> {
+        let (has_received, is_brief) =
+            (watching.has_received, !watching.has_advanced && watching.began.elapsed() < MIN_WATCH_DURATION);
+        if let Some(ended) = inconsistency_end(watching) {
             return Ok(ended);
         }
-        match heard {
-            _ if brief => Err(self.interrupted("its watch ended immediately")),
-            true => Ok(Ended::Closed),
-            false => self.still_there(course).await,
+        match has_received {
+            _ if is_brief => Err(self.interrupted("its watch ended immediately")),
+            true => Ok(WatchEnd::Closed),
+            false => self.check_version(course).await,
         }
     }
 
     /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
     /// reaches that version, so the version is checked after a silent watch.
-    async fn still_there(&self, course: &CollectorProgress) -> Result<Ended, Error> {
-        let plan = Plan { objects: 1, bytes: self.shared.options.max_object_bytes };
+    async fn check_version(&self, course: &CollectorProgress) -> Result<WatchEnd, Error> {
+        let plan = PageSize { objects: 1, bytes: self.shared.options.max_object_bytes };
         let (bytes, _share) = self.page(None, plan).await?;
         let page: Page<'_> = self.parse(&bytes)?;
         let version = page.metadata.resource_version;
         match &course.position {
-            Some(position) if is_older(&version, position) => {
-                Ok(Ended::Expired(format!("it returned from resourceVersion {position} to {version}; listing again")))
-            }
-            _ => Ok(Ended::Closed),
+            Some(position) if is_older(&version, position) => Ok(WatchEnd::Expired(format!(
+                "it returned from resourceVersion {position} to {version}; listing again"
+            ))),
+            _ => Ok(WatchEnd::Closed),
         }
     }
 
     /// Processes the available events, including those before an unreadable one.
-    async fn events<S, E>(
+    async fn process_events<S, E>(
         &self,
         lines: &mut Lines<S>,
-        watching: &mut Watching,
+        watching: &mut WatchState,
         course: &mut CollectorProgress,
-    ) -> Result<Option<Ended>, Error>
+    ) -> Result<Option<WatchEnd>, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
@@ -202,30 +208,30 @@ impl Collector {
             return Ok(None);
         }
         let known = self.kind();
-        let share = self.share(lines.buffered()).await?;
-        let mut heard = ReceivedEvents::default();
+        let share = self.acquire_share(lines.buffered()).await?;
+        let mut received = ReceivedEvents::default();
         let mut ended = Ok(None);
-        while let Some(line) = lines.ready() {
+        while let Some(line) = lines.next_buffered() {
             if line.is_empty() {
                 continue;
             }
-            watching.heard = true;
-            ended = self.event(&line, &known.0, course, &mut heard);
+            watching.has_received = true;
+            ended = self.process_event(&line, &known.0, course, &mut received);
             if !matches!(ended, Ok(None)) {
                 break;
             }
         }
-        self.deliver(heard, known, share, watching, course).await?;
+        self.deliver(received, known, share, watching, course).await?;
         ended
     }
 
-    fn event(
+    fn process_event(
         &self,
         line: &[u8],
         kind: &str,
         course: &CollectorProgress,
-        heard: &mut ReceivedEvents,
-    ) -> Result<Option<Ended>, Error> {
+        received: &mut ReceivedEvents,
+    ) -> Result<Option<WatchEnd>, Error> {
         let event: Event<'_> = self.parse(line)?;
         let step = match &*event.type_ {
             "ADDED" | "MODIFIED" => match self.put(event.object, kind, kind) {
@@ -235,27 +241,27 @@ impl Collector {
             "DELETED" => {
                 let step = self.deletion(event.object, kind);
                 if step.is_none() {
-                    heard.doubt = Some("it sent an unreadable deletion".to_owned());
+                    received.inconsistency = Some("it sent an unreadable deletion".to_owned());
                 }
                 step
             }
             "BOOKMARK" => None,
             "ERROR" => {
                 let status: StatusBody = self.parse(event.object.get().as_bytes())?;
-                return if status.code == 410 { Ok(Some(expired())) } else { Err(self.refused(status)) };
+                return if status.code == 410 { Ok(Some(expired_end())) } else { Err(self.status_error(status)) };
             }
             other => return Err(self.interrupted(format!("unknown event type {other:?}"))),
         };
         // The version of a step is already parsed.
         let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());
-        let reached = heard.version.as_deref().or(course.position.as_deref());
+        let reached = received.version.as_deref().or(course.position.as_deref());
         match reached.filter(|reached| is_older(&version, reached)) {
             None => {
-                heard.steps.extend(step);
-                heard.version = Some(version).filter(|version| !version.is_empty()).or(heard.version.take());
+                received.steps.extend(step);
+                received.version = Some(version).filter(|version| !version.is_empty()).or(received.version.take());
             }
-            Some(_) if step.is_some() => heard.late.extend(step),
-            Some(reached) => heard.doubt = Some(went_back(&version, reached)),
+            Some(_) if step.is_some() => received.late.extend(step),
+            Some(reached) => received.inconsistency = Some(older_version_reason(&version, reached)),
         }
         Ok(None)
     }
@@ -267,13 +273,13 @@ impl Collector {
 
     async fn deliver(
         &self,
-        heard: ReceivedEvents,
+        received: ReceivedEvents,
         known: (String, Option<bool>),
         share: Share,
-        watching: &mut Watching,
+        watching: &mut WatchState,
         course: &mut CollectorProgress,
     ) -> Result<(), Error> {
-        let ReceivedEvents { steps, version, late, mut doubt } = heard;
+        let ReceivedEvents { steps, version, late, mut inconsistency } = received;
         if !steps.is_empty() || version.is_some() {
             let kind = Self::reported_kind(known, &steps);
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
@@ -283,7 +289,7 @@ impl Collector {
             drop(share);
         }
         if let Some(version) = version {
-            watching.moved |= course.position.as_ref() != Some(&version);
+            watching.has_advanced |= course.position.as_ref() != Some(&version);
             course.advance(version);
         }
         if !late.is_empty() {
@@ -294,16 +300,16 @@ impl Collector {
         for step in late {
             if self.is_outdated(&step).await? {
                 self.shared.metrics.objects_outdated.add(1);
-                doubt = Some(went_back(version_of(&step), reached));
+                inconsistency = Some(older_version_reason(version_of(&step), reached));
             } else {
-                let share = self.share(size_of(&step)).await?;
+                let share = self.acquire_share(size_of(&step)).await?;
                 self.send(vec![step], Progress::default(), share).await?;
             }
         }
-        if let Some(reason) = doubt.filter(|_| watching.doubt.is_none()) {
+        if let Some(reason) = inconsistency.filter(|_| watching.inconsistency.is_none()) {
             tracing::debug!(collection = %self.key, reason, "the member sent an older version; listing again soon");
-            self.shared.states.update(&self.key, |state| state.trouble = Some(reason.clone()));
-            watching.doubt = Some((reason, Instant::now() + self.shared.options.timeouts.doubt));
+            self.shared.states.update(&self.key, |state| state.stale_reason = Some(reason.clone()));
+            watching.inconsistency = Some((reason, Instant::now() + self.shared.options.timeouts.suspect_watch));
         }
         Ok(())
     }
@@ -334,16 +340,16 @@ fn size_of(step: &Step) -> usize {
     }
 }
 
-fn went_back(version: &str, reached: &str) -> String {
+fn older_version_reason(version: &str, reached: &str) -> String {
     format!(
         "it sent resourceVersion {version} after {reached}; it is an outdated replica or was restored; listing again"
     )
 }
 
-fn expired() -> Ended {
-    Ended::Expired("the missed events are no longer available; listing again".to_owned())
+fn expired_end() -> WatchEnd {
+    WatchEnd::Expired("the missed events are no longer available; listing again".to_owned())
 }
 
-fn doubted(watching: Watching) -> Option<Ended> {
-    watching.doubt.map(|(reason, _)| Ended::Expired(reason))
+fn inconsistency_end(watching: WatchState) -> Option<WatchEnd> {
+    watching.inconsistency.map(|(reason, _)| WatchEnd::Expired(reason))
 }

@@ -1,6 +1,6 @@
-//! Decides about a document found in an engine. Pure.
+//! Decides about a document found in an engine; pure functions.
 
-use super::selection::Belongs;
+use super::selection::Membership;
 use super::version::{DocumentVersion, Epochs};
 
 /// Decision about a document.
@@ -11,31 +11,31 @@ pub(super) enum Verdict {
     /// The object is written again.
     Outdated,
     /// It is deleted.
-    Unwanted,
+    Unselected,
     /// It is not changed.
     Kept,
     /// It has this epoch, at or above that of the comparison, so writes would be rejected as older.
     Ahead { epoch: u64 },
 }
 
-/// `wanted`: sequence number of the object with this uid, if one is selected for the index. `belongs`: relation of the document's
-/// cluster to the index.
+/// Decides about the document of version `number`. `selected`: sequence number of the object with this uid, if one is
+/// selected for the index. `membership`: relation of the document's cluster to the index.
 ///
 /// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
 /// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is
 /// deleted only if Crowsnest wrote it.
-pub(super) fn verdict(number: u64, wanted: Option<u64>, belongs: Belongs, epochs: Epochs) -> Verdict {
-    let version = DocumentVersion::read(number);
+pub(super) fn decide(number: u64, selected: Option<u64>, membership: Membership, epochs: Epochs) -> Verdict {
+    let version = DocumentVersion::parse(number);
     if let Some(DocumentVersion { epoch, .. }) = version
         && epoch >= epochs.last
     {
         return Verdict::Ahead { epoch };
     }
-    match (wanted, belongs, version) {
+    match (selected, membership, version) {
         (Some(seq), _, Some(version)) if version.seq == seq && version.epoch >= epochs.first => Verdict::Current,
         (Some(_), _, _) => Verdict::Outdated,
-        (None, Belongs::Incomplete, _) | (None, Belongs::No, None) => Verdict::Kept,
-        (None, Belongs::Selected, _) | (None, Belongs::No, Some(_)) => Verdict::Unwanted,
+        (None, Membership::Incomplete, _) | (None, Membership::NotSelected, None) => Verdict::Kept,
+        (None, Membership::Selected, _) | (None, Membership::NotSelected, Some(_)) => Verdict::Unselected,
     }
 }
 
@@ -47,29 +47,29 @@ mod tests {
     const EPOCHS: Epochs = Epochs { first: 5, last: 9 };
 
     fn ours(epoch: u64, seq: u64) -> u64 {
-        DocumentVersion::of(epoch, seq).number()
+        DocumentVersion::new(epoch, seq).number()
     }
 
     #[rstest]
-    #[case::written_before(ours(6, 7), Some(7), Belongs::Selected, Verdict::Current)]
-    #[case::changed_since(ours(6, 7), Some(8), Belongs::Selected, Verdict::Outdated)]
-    #[case::of_another_store(ours(4, 7), Some(7), Belongs::Selected, Verdict::Outdated)]
-    #[case::of_karmada(7, Some(7), Belongs::Selected, Verdict::Outdated)]
-    #[case::selected_in_an_incomplete_collection(ours(6, 7), Some(7), Belongs::Incomplete, Verdict::Current)]
-    #[case::deleted(ours(6, 7), None, Belongs::Selected, Verdict::Unwanted)]
-    #[case::left_behind_by_karmada(3, None, Belongs::Selected, Verdict::Unwanted)]
-    #[case::not_read_yet(ours(6, 7), None, Belongs::Incomplete, Verdict::Kept)]
-    #[case::not_selected_any_more(ours(6, 7), None, Belongs::No, Verdict::Unwanted)]
-    #[case::of_another_store_not_selected(ours(1, 7), None, Belongs::No, Verdict::Unwanted)]
-    #[case::somebody_elses(3, None, Belongs::No, Verdict::Kept)]
-    #[case::ahead(ours(9, 7), Some(7), Belongs::Selected, Verdict::Ahead { epoch: 9 })]
-    #[case::far_ahead(ours(99, 7), None, Belongs::No, Verdict::Ahead { epoch: 99 })]
+    #[case::written_before(ours(6, 7), Some(7), Membership::Selected, Verdict::Current)]
+    #[case::changed_since(ours(6, 7), Some(8), Membership::Selected, Verdict::Outdated)]
+    #[case::of_another_store(ours(4, 7), Some(7), Membership::Selected, Verdict::Outdated)]
+    #[case::of_karmada(7, Some(7), Membership::Selected, Verdict::Outdated)]
+    #[case::selected_in_an_incomplete_collection(ours(6, 7), Some(7), Membership::Incomplete, Verdict::Current)]
+    #[case::deleted(ours(6, 7), None, Membership::Selected, Verdict::Unselected)]
+    #[case::left_behind_by_karmada(3, None, Membership::Selected, Verdict::Unselected)]
+    #[case::not_read_yet(ours(6, 7), None, Membership::Incomplete, Verdict::Kept)]
+    #[case::not_selected_any_more(ours(6, 7), None, Membership::NotSelected, Verdict::Unselected)]
+    #[case::of_another_store_not_selected(ours(1, 7), None, Membership::NotSelected, Verdict::Unselected)]
+    #[case::of_another_writer(3, None, Membership::NotSelected, Verdict::Kept)]
+    #[case::ahead(ours(9, 7), Some(7), Membership::Selected, Verdict::Ahead { epoch: 9 })]
+    #[case::far_ahead(ours(99, 7), None, Membership::NotSelected, Verdict::Ahead { epoch: 99 })]
     fn documents(
         #[case] number: u64,
-        #[case] wanted: Option<u64>,
-        #[case] belongs: Belongs,
+        #[case] selected: Option<u64>,
+        #[case] membership: Membership,
         #[case] expected: Verdict,
     ) {
-        assert_eq!(verdict(number, wanted, belongs, EPOCHS), expected);
+        assert_eq!(decide(number, selected, membership, EPOCHS), expected);
     }
 }

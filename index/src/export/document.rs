@@ -1,8 +1,8 @@
-//! Documents, index names and mapping of Karmada's backend store (`pkg/search/backendstore/opensearch.go`). Pure.
+//! Documents, index names and mapping of Karmada's backend store (`pkg/search/backendstore/opensearch.go`); pure functions.
 //!
 //! `spec` and `status` are JSON in strings; the cluster is only in an annotation. Everything else of an object (uid,
-//! resourceVersion, owner references, `data`) is left out, as Karmada leaves it out: a field of ours would be mapped into the
-//! users' indices.
+//! resourceVersion, owner references, `data`) is omitted, as in Karmada: an additional field would become part of the mapping
+//! of the users' indices.
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use crowsnest_store::record::Object;
@@ -36,7 +36,7 @@ pub fn alias_pattern() -> String {
 }
 
 /// Body that creates an index: Karmada's settings and mapping, with the alias. `gc_deletes`: an older version that arrives
-/// within this time after a deletion is refused.
+/// within this time after a deletion is rejected.
 pub fn index_body(alias: &str) -> Value {
     let text = json!({"type": "text"});
     let with_keyword = json!({"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}});
@@ -186,12 +186,12 @@ mod tests {
             "creationTimestamp": "0001-01-01T00:00:00Z", "deletionTimestamp": null, "labels": {},
             "name": "s", "namespace": "a"}, "spec": "null", "status": "null"}),
     )]
-    fn documents_are_karmadas(#[case] object: Value, #[case] expected: Value) {
+    fn documents_have_the_layout_of_karmada(#[case] object: Value, #[case] expected: Value) {
         assert_eq!(of(object), expected);
     }
 
     #[test]
-    fn values_that_are_no_text_are_left_out() {
+    fn annotations_that_are_not_strings_are_omitted() {
         let annotations = json!({"a": 1, "b": {"c": []}, "d": null, "e": "f"});
         let object =
             of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": annotations}}));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_one_line_in_karmadas_order() {
+    fn a_document_is_one_line_with_fields_in_the_order_of_karmada() {
         let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1\n2"}}});
         let text = String::from_utf8(document(&stored("m", 1, &object)).unwrap()).unwrap();
         assert_eq!(

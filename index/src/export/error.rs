@@ -1,4 +1,4 @@
-//! Reasons why an export is delayed.
+//! Errors of exports, and their classes in the status.
 
 use crowsnest_search::opensearch::client::{ClientError, Fault};
 use crowsnest_search::opensearch::writer::WriterError;
@@ -13,22 +13,22 @@ pub enum ExportError {
     Store(#[from] Error),
     #[error("cannot save the state of the export")]
     State(#[source] serde_json::Error),
-    #[error("cannot decode {what} of the search engine")]
-    Answer {
+    #[error("cannot decode {what} from the search engine")]
+    InvalidResponse {
         what: &'static str,
         #[source]
         source: serde_json::Error,
     },
     #[error("the engine does not accept documents: {0}")]
-    NothingTaken(String),
+    WritesRejected(String),
     #[error("the index {index} cannot be written to: {fault}")]
     Index { index: String, fault: Fault },
     #[error("only {answered} of {total} shards of {index} responded")]
     Partial { index: String, answered: u64, total: u64 },
     #[error("{other} is an index, not an alias; delete or rename it")]
-    NoAlias { other: String },
+    AliasIsIndex { other: String },
     #[error("this engine is already configured with another address: {0}")]
-    NamedTwice(String),
+    DuplicateEngine(String),
     /// The comparison is repeated with a higher epoch.
     #[error("the engine holds documents of a later epoch, {epoch}")]
     Ahead { epoch: u64 },
@@ -44,7 +44,7 @@ pub enum ExportFailure {
     Credentials,
     Certificate,
     Unsupported,
-    NamedTwice,
+    DuplicateEngine,
     /// The engine responds, but rejects documents.
     Refused,
     /// The cause is in this process.
@@ -62,32 +62,32 @@ impl ExportError {
         }
     }
 
-    pub fn trouble(&self) -> ExportFailure {
+    pub fn failure(&self) -> ExportFailure {
         match self {
-            Self::Client(error) => of_client(error),
+            Self::Client(error) => classify_client_error(error),
             Self::Index { fault, .. } if matches!(fault.status, 401 | 403) => ExportFailure::Credentials,
-            Self::Index { .. } | Self::NothingTaken(_) | Self::Partial { .. } | Self::NoAlias { .. } => {
+            Self::Index { .. } | Self::WritesRejected(_) | Self::Partial { .. } | Self::AliasIsIndex { .. } => {
                 ExportFailure::Refused
             }
-            Self::NamedTwice(_) => ExportFailure::NamedTwice,
-            Self::Answer { .. } => ExportFailure::Refused,
+            Self::DuplicateEngine(_) => ExportFailure::DuplicateEngine,
+            Self::InvalidResponse { .. } => ExportFailure::Refused,
             Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => ExportFailure::Internal,
         }
     }
 
     /// True if the same request may succeed later without a change of configuration.
-    pub fn is_retried(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Client(error) => error.is_retried(),
-            Self::NamedTwice(_) | Self::NoAlias { .. } => false,
-            Self::Index { fault, .. } => fault.is_retried(),
+            Self::Client(error) => error.is_retryable(),
+            Self::DuplicateEngine(_) | Self::AliasIsIndex { .. } => false,
+            Self::Index { fault, .. } => fault.is_retryable(),
             _ => true,
         }
     }
 }
 
 /// Class of a client's failure, including a failure to create it.
-pub fn of_client(error: &ClientError) -> ExportFailure {
+pub fn classify_client_error(error: &ClientError) -> ExportFailure {
     match error {
         ClientError::Connection { .. } if error.is_about_certificates() => ExportFailure::Certificate,
         ClientError::Setup { .. } => ExportFailure::Certificate,
@@ -111,11 +111,11 @@ pub fn of_client(error: &ClientError) -> ExportFailure {
 }
 
 impl ExportError {
-    pub(super) fn of_writer(index: &str, error: WriterError) -> Self {
+    pub(super) fn from_writer(index: &str, error: WriterError) -> Self {
         match error {
             WriterError::Client(error) => Self::Client(error),
             WriterError::Index(fault) => Self::Index { index: index.to_owned(), fault },
-            error => Self::NothingTaken(error.to_string()),
+            error => Self::WritesRejected(error.to_string()),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::error::{ExportError, ExportFailure};
 use super::progress::{ExportProgress, ExportState};
 use super::selection::Selection;
 use super::source::{ObjectChange, Source};
-use super::state::{ExportCheckpoint, Memory};
+use super::state::{CheckpointStore, ExportCheckpoint};
 use super::version::{DocumentVersion, Epochs};
 use super::{Engines, ExportOptions, indices};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crowsnest_component_base::retry::jitter;
 use crowsnest_search::opensearch::bulk::{DocumentChange, Marker};
 use crowsnest_search::opensearch::client::Client;
 use crowsnest_search::opensearch::writer::progress::DeadLetters;
-pub use crowsnest_search::opensearch::writer::send::{Account, Round, Sender};
+pub use crowsnest_search::opensearch::writer::send::{DeliveryObserver, Round, Sender};
 use crowsnest_search::opensearch::writer::{DeadLetter, JITTER};
 use crowsnest_store::States;
 use crowsnest_store::{CollectionKey, Error};
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of dead letters kept.
-const DEAD_LETTERS: usize = 100;
+const MAX_DEAD_LETTERS: usize = 100;
 
 /// Keeps the indices of one engine equal to the selected objects. Created by [`crate::Index::exporter`].
 pub struct Exporter {
@@ -36,7 +36,7 @@ pub struct Exporter {
     pub(super) client: Client,
     pub(super) source: Source,
     pub(super) states: Arc<States>,
-    pub(super) memory: Memory,
+    pub(super) checkpoints: CheckpointStore,
     pub(super) engines: Arc<Engines>,
     pub(super) selection: watch::Receiver<Arc<Selection>>,
     pub(super) options: ExportOptions,
@@ -63,8 +63,8 @@ enum End {
 }
 
 impl Exporter {
-    pub(super) fn letters() -> Mutex<DeadLetters> {
-        Mutex::new(DeadLetters::new(DEAD_LETTERS))
+    pub(super) fn new_dead_letters() -> Mutex<DeadLetters> {
+        Mutex::new(DeadLetters::new(MAX_DEAD_LETTERS))
     }
 
     /// State and counters; `latest` is the store's current newest change.
@@ -82,11 +82,11 @@ impl Exporter {
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
         let mut seen = None;
-        while let Some(end) = stop.run_until_cancelled(self.session(seen.take(), &mut failures)).await {
+        while let Some(end) = stop.run_until_cancelled(self.run_session(seen.take(), &mut failures)).await {
             let error = match end {
                 Ok(End::Again) => continue,
                 Ok(End::Cleaned) => {
-                    self.change(|progress| progress.state = ExportState::Cleaned);
+                    self.update_progress(|progress| progress.state = ExportState::Cleaned);
                     break;
                 }
                 Err(ExportError::Ahead { epoch }) => {
@@ -99,14 +99,14 @@ impl Exporter {
                 }
                 Err(error) => error,
             };
-            let (trouble, reason) = (error.trouble(), error.chain());
+            let (failure, reason) = (error.failure(), error.chain());
             let mut is_new = false;
-            self.change(|progress| {
-                let state = ExportState::Waiting { trouble, reason: reason.clone() };
+            self.update_progress(|progress| {
+                let state = ExportState::Waiting { failure, reason: reason.clone() };
                 is_new = progress.state != state;
                 progress.state = state;
                 progress.connected &= !matches!(
-                    trouble,
+                    failure,
                     ExportFailure::Unreachable
                         | ExportFailure::Credentials
                         | ExportFailure::Certificate
@@ -117,50 +117,50 @@ impl Exporter {
                 tracing::warn!(reason, "cannot export to the search engine of a ResourceRegistry");
             }
             failures += 1;
-            let delay = self.options.backoff.delay(if error.is_retried() { failures } else { u32::MAX });
+            let delay = self.options.backoff.delay(if error.is_retryable() { failures } else { u32::MAX });
             stop.run_until_cancelled(tokio::time::sleep(jitter(delay, JITTER, rand::random()))).await;
         }
         self.engines.release(&self.name);
     }
 
     /// `compare_above`: compare everything with an epoch above this one, regardless of the saved state.
-    async fn session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<End, ExportError> {
+    async fn run_session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<End, ExportError> {
         let found = self.client.detect().await?;
         let engine = indices::identity(&self.client).await?;
-        self.change(|progress| {
+        self.update_progress(|progress| {
             progress.connected = true;
             progress.engine = found.to_string();
         });
         let mut selection = self.selection.clone();
         let selected = Arc::clone(&selection.borrow_and_update());
-        if !self.engines.claim(&self.memory, &self.name, &engine, !selected.is_empty()).await? {
+        if !self.engines.claim(&self.checkpoints, &self.name, &engine, !selected.is_empty()).await? {
             // Another configuration names this engine and cleans it up.
-            self.memory.forget(&self.name).await?;
+            self.checkpoints.delete(&self.name).await?;
             return Ok(End::Cleaned);
         }
-        let known = if compare_above.is_none() { self.resumable(&engine, &selected).await? } else { None };
+        let known = if compare_above.is_none() { self.load_resumable(&engine, &selected).await? } else { None };
         let mut session = match known {
             Some(session) => session,
             None => self.compare_all(engine, selected, compare_above.unwrap_or(0), failures).await?,
         };
         if session.selection.is_empty() {
-            self.memory.forget(&self.name).await?;
+            self.checkpoints.delete(&self.name).await?;
             return Ok(End::Cleaned);
         }
         self.follow(&mut session, &mut selection, failures).await
     }
 
     /// The previous session, if it can continue: same selection, engine and indices, and no pruned deletions.
-    async fn resumable(&self, engine: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
-        let Some(checkpoint) = self.memory.of(&self.name).await? else { return Ok(None) };
-        let of_now = checkpoint.engine == engine
+    async fn load_resumable(&self, engine: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
+        let Some(checkpoint) = self.checkpoints.get(&self.name).await? else { return Ok(None) };
+        let is_current = checkpoint.engine == engine
             && checkpoint.selection == selection.digest()
             && checkpoint.position <= self.source.latest()
             && checkpoint.indices.keys().cloned().collect::<BTreeSet<_>>() == selection.indices()
             && self.source.store.pruned().await?.0 <= checkpoint.position;
         // Collections that were incomplete may be complete now.
         let is_complete = |key: &CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
-        if !of_now || selection.is_empty() || !selection.collections().all(is_complete) {
+        if !is_current || selection.is_empty() || !selection.collections().all(is_complete) {
             return Ok(None);
         }
         for (index, uuid) in &checkpoint.indices {
@@ -180,10 +180,10 @@ impl Exporter {
         seen: u64,
         failures: &mut u32,
     ) -> Result<Session, ExportError> {
-        let epochs = self.memory.next_epoch(seen).await?;
+        let epochs = self.checkpoints.next_epoch(seen).await?;
         // Read before the first index: changes after it are followed.
         let position = self.source.latest();
-        let (selected, written) = (selection.indices(), indices::written(&self.client).await?);
+        let (selected, written) = (selection.indices(), indices::list_written(&self.client).await?);
         let checkpoint = ExportCheckpoint {
             destination: self.destination.clone(),
             engine,
@@ -197,18 +197,18 @@ impl Exporter {
         // selected.
         if !selection.is_empty() {
             let unsettled = ExportCheckpoint { selection: String::new(), ..checkpoint.clone() };
-            self.memory.keep(&self.name, &unsettled).await?;
+            self.checkpoints.save(&self.name, &unsettled).await?;
         }
         let mut session = Session::new(selection, epochs, checkpoint);
         for index in selected.union(&written) {
             let uuid = self.compare(&mut session, index, failures).await?;
             if selected.contains(index) {
                 session.checkpoint.indices.insert(index.clone(), uuid);
-            } else if !session.selection.reserves(index) {
-                indices::release(&self.client, index).await?;
+            } else if !session.selection.has_reserved(index) {
+                indices::remove_alias(&self.client, index).await?;
             }
         }
-        self.change(|progress| progress.position = position);
+        self.update_progress(|progress| progress.position = position);
         if !session.selection.is_empty() {
             self.save(&mut session).await?;
         }
@@ -222,7 +222,7 @@ impl Exporter {
         failures: &mut u32,
     ) -> Result<End, ExportError> {
         let mut completed = self.states.version();
-        let mut check_at = Instant::now() + self.options.check_every;
+        let mut check_at = Instant::now() + self.options.check_interval;
         loop {
             if selection.has_changed().unwrap_or(false) {
                 return Ok(End::Again);
@@ -230,20 +230,20 @@ impl Exporter {
             completed.borrow_and_update();
             self.compare_completed(session, failures).await?;
             let position = session.checkpoint.position;
-            let page = self.source.after(position).await?;
+            let page = self.source.changes_after(position).await?;
             if page.position > position {
                 self.write(session, page.changes, failures).await?;
                 session.advance(page.position);
             }
             *failures = 0;
             let position = session.checkpoint.position;
-            self.change(|progress| {
+            self.update_progress(|progress| {
                 progress.state = ExportState::Following;
                 progress.connected = true;
                 progress.position = position;
             });
             let now = Instant::now();
-            let save_at = session.saved_at + self.options.save_every;
+            let save_at = session.saved_at + self.options.save_interval;
             if !session.is_saved && now >= save_at {
                 self.save(session).await?;
             }
@@ -251,11 +251,11 @@ impl Exporter {
                 if !self.check(session, failures).await? {
                     return Ok(End::Again);
                 }
-                check_at = Instant::now() + self.options.check_every;
+                check_at = Instant::now() + self.options.check_interval;
             }
             let wake_at = if session.is_saved { check_at } else { check_at.min(save_at) };
             tokio::select! {
-                () = self.source.changed(position) => {}
+                () = self.source.wait_for_changes(position) => {}
                 changed = completed.changed() => if changed.is_err() { return Ok(End::Again) },
                 changed = selection.changed() => if changed.is_err() { return Ok(End::Again) } else { selection.mark_changed() },
                 () = tokio::time::sleep_until(wake_at) => {}
@@ -267,21 +267,22 @@ impl Exporter {
     async fn compare_completed(&self, session: &mut Session, failures: &mut u32) -> Result<(), ExportError> {
         let is_complete = |key: &&CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
         let complete: Vec<CollectionKey> = session.incomplete.iter().filter(is_complete).cloned().collect();
-        let indices: BTreeSet<String> = complete.iter().filter_map(|key| session.selection.index_with(key)).collect();
+        let indices: BTreeSet<String> =
+            complete.iter().filter_map(|key| session.selection.index_of_collection(key)).collect();
         for key in &complete {
             session.incomplete.remove(key);
         }
         if indices.is_empty() {
             return Ok(());
         }
-        self.renew(session).await?;
+        self.allocate_epoch(session).await?;
         for index in indices {
             self.compare(session, &index, failures).await?;
         }
         Ok(())
     }
 
-    /// Checks the engine and its indices. False: it is another engine.
+    /// Checks the engine and its indices. Returns false if the address now leads to another engine.
     async fn check(&self, session: &mut Session, failures: &mut u32) -> Result<bool, ExportError> {
         if indices::identity(&self.client).await? != session.checkpoint.engine {
             return Ok(false);
@@ -293,7 +294,7 @@ impl Exporter {
             }
         }
         if !replaced.is_empty() {
-            self.renew(session).await?;
+            self.allocate_epoch(session).await?;
         }
         for index in replaced {
             let uuid = self.compare(session, &index, failures).await?;
@@ -303,16 +304,16 @@ impl Exporter {
         Ok(true)
     }
 
-    /// Takes a new epoch for a comparison.
-    async fn renew(&self, session: &mut Session) -> Result<(), ExportError> {
-        session.epochs = self.memory.next_epoch(0).await?;
+    /// Allocates a new epoch for a comparison.
+    async fn allocate_epoch(&self, session: &mut Session) -> Result<(), ExportError> {
+        session.epochs = self.checkpoints.next_epoch(0).await?;
         session.checkpoint.epoch = session.epochs.last;
         // Later writes have the new epoch.
         self.save(session).await
     }
 
     async fn save(&self, session: &mut Session) -> Result<(), ExportError> {
-        self.memory.keep(&self.name, &session.checkpoint).await?;
+        self.checkpoints.save(&self.name, &session.checkpoint).await?;
         (session.saved_at, session.is_saved) = (Instant::now(), true);
         Ok(())
     }
@@ -358,12 +359,12 @@ impl Exporter {
             (by_index, unreadable)
         });
         let (by_index, unreadable) = match work.await {
-            Ok(made) => made,
+            Ok(converted) => converted,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => return Err(Error::Stopped.into()),
         };
         if !unreadable.is_empty() {
-            self.bury(unreadable);
+            self.add_dead_letters(unreadable);
         }
         Ok(by_index)
     }
@@ -376,32 +377,32 @@ impl Exporter {
         failures: &mut u32,
     ) -> Result<(), ExportError> {
         let deleted = changes.iter().filter(|change| change.document.is_none()).map(|change| change.id.clone());
-        let account = Written { exporter: self, deleted: deleted.collect() };
+        let observer = DeliveryCounter { exporter: self, deleted: deleted.collect() };
         let sender = Sender {
             client: &self.client,
             alias: &alias_of(index),
             marker: &Marker::Guard,
             limits: self.options.limits,
-            at_once: self.options.at_once,
+            max_concurrent_requests: self.options.max_concurrent_requests,
         };
-        let sent = sender.deliver(changes, failures, &account).await;
-        sent.map_err(|error| ExportError::of_writer(index, error))
+        let sent = sender.deliver(changes, failures, &observer).await;
+        sent.map_err(|error| ExportError::from_writer(index, error))
     }
 
-    /// Keeps dead letters of objects that are not sent.
-    fn bury(&self, unreadable: Vec<DeadLetter>) {
+    /// Records dead letters of objects that could not be converted.
+    fn add_dead_letters(&self, unreadable: Vec<DeadLetter>) {
         let count = unreadable.len() as u64;
         let mut letters = self.dead_letters.lock();
         unreadable.into_iter().for_each(|letter| letters.add(letter));
         let listed = letters.list();
         drop(letters);
-        self.change(|progress| {
+        self.update_progress(|progress| {
             progress.refused += count;
             progress.dead_letters = listed;
         });
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut ExportProgress)) {
+    pub(super) fn update_progress(&self, change: impl FnOnce(&mut ExportProgress)) {
         let latest = self.source.latest();
         self.progress.send_modify(|progress| {
             change(progress);
@@ -423,13 +424,13 @@ impl Session {
 }
 
 /// Counts the documents that one request writes.
-struct Written<'e> {
+struct DeliveryCounter<'e> {
     exporter: &'e Exporter,
     deleted: BTreeSet<String>,
 }
 
-impl Account for Written<'_> {
-    fn count(&self, round: &Round) {
+impl DeliveryObserver for DeliveryCounter<'_> {
+    fn record_round(&self, round: &Round) {
         let mut letters = self.exporter.dead_letters.lock();
         for id in &round.written {
             letters.remove(id);
@@ -441,7 +442,7 @@ impl Account for Written<'_> {
         let listed = letters.list();
         drop(letters);
         let deleted = round.written.iter().filter(|id| self.deleted.contains(*id)).count() as u64;
-        self.exporter.change(|progress| {
+        self.exporter.update_progress(|progress| {
             progress.written += round.written.len() as u64 - deleted;
             progress.deleted += deleted;
             progress.superseded += round.superseded;
@@ -451,23 +452,23 @@ impl Account for Written<'_> {
         });
     }
 
-    fn waits(&self, reason: &str) {
-        let state = ExportState::Waiting { trouble: ExportFailure::Refused, reason: reason.to_owned() };
-        self.exporter.change(|progress| progress.state = state);
+    fn report_waiting(&self, reason: &str) {
+        let state = ExportState::Waiting { failure: ExportFailure::Refused, reason: reason.to_owned() };
+        self.exporter.update_progress(|progress| progress.state = state);
     }
 
-    fn pause(&self, failures: u32) -> Duration {
+    fn retry_delay(&self, failures: u32) -> Duration {
         jitter(self.exporter.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
     }
 }
 
 fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
     let ObjectChange { seq, key, uid, object } = change;
-    let made: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
-        object.map(|object| Ok(document(&source.redacted(object)?)?)).transpose();
-    let seq = DocumentVersion::of(epoch, seq).number();
-    match made {
-        Ok(made) => Ok(DocumentChange { seq, id: uid, document: made.map(Bytes::from) }),
+    let body: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
+        object.map(|object| Ok(document(&source.redact(object)?)?)).transpose();
+    let seq = DocumentVersion::new(epoch, seq).number();
+    match body {
+        Ok(body) => Ok(DocumentChange { seq, id: uid, document: body.map(Bytes::from) }),
         Err(error) => {
             let object = format!("{} {}/{}", key.collection, key.namespace, key.name);
             tracing::warn!(object, %error, "cannot convert an object to a document");

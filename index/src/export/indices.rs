@@ -2,7 +2,7 @@
 
 use super::document::{alias_of, alias_pattern, index_body};
 use super::error::ExportError;
-use crowsnest_search::opensearch::client::{Answer, Client, ClientError, Request, found};
+use crowsnest_search::opensearch::client::{Client, ClientError, Request, Response, ignore_not_found};
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -32,21 +32,21 @@ struct IndexIdentity {
 
 /// `cluster_uuid` of the engine, which is the same at all of its addresses.
 pub(super) async fn identity(client: &Client) -> Result<String, ExportError> {
-    let root: Root = read("the identity", &client.send(&Request::get("/")).await?)?;
+    let root: Root = decode("the identity", &client.send(&Request::get("/")).await?)?;
     Ok(root.cluster_uuid)
 }
 
 /// Indices that Crowsnest has written to.
-pub(super) async fn written(client: &Client) -> Result<BTreeSet<String>, ExportError> {
+pub(super) async fn list_written(client: &Client) -> Result<BTreeSet<String>, ExportError> {
     let path = format!("/_alias/{}", alias_pattern());
-    let found: Option<BTreeMap<String, Value>> = read_found("aliases", client.send(&Request::get(path)).await)?;
+    let found: Option<BTreeMap<String, Value>> = decode_if_found("aliases", client.send(&Request::get(path)).await)?;
     Ok(found.unwrap_or_default().into_keys().collect())
 }
 
 /// Creates the index and its alias where they are missing, and returns the index's uuid.
 pub(super) async fn ensure(client: &Client, index: &str) -> Result<String, ExportError> {
     let alias = alias_of(index);
-    if let Some(uuid) = behind(client, index, &alias).await? {
+    if let Some(uuid) = uuid_behind_alias(client, index, &alias).await? {
         return Ok(uuid);
     }
     let body = index_body(&alias).to_string();
@@ -56,33 +56,33 @@ pub(super) async fn ensure(client: &Client, index: &str) -> Result<String, Expor
             let actions = json!({"actions": [{"add": {"index": index, "alias": alias}}]}).to_string();
             match client.send(&Request::new(Method::POST, "/_aliases").json(actions)).await {
                 Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
-                    return Err(ExportError::NoAlias { other: alias });
+                    return Err(ExportError::AliasIsIndex { other: alias });
                 }
                 other => other.map(drop)?,
             }
         }
         Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
-            return Err(ExportError::NoAlias { other: alias });
+            return Err(ExportError::AliasIsIndex { other: alias });
         }
         Err(error) => return Err(error.into()),
     }
-    behind(client, index, &alias).await?.ok_or(ExportError::NoAlias { other: alias })
+    uuid_behind_alias(client, index, &alias).await?.ok_or(ExportError::AliasIsIndex { other: alias })
 }
 
 /// Uuid of the index behind the alias; None unless the alias points at the index of this name alone.
-async fn behind(client: &Client, index: &str, alias: &str) -> Result<Option<String>, ExportError> {
+async fn uuid_behind_alias(client: &Client, index: &str, alias: &str) -> Result<Option<String>, ExportError> {
     let path = format!("/{alias}/_settings?filter_path=*.settings.index.uuid");
     let found: Option<BTreeMap<String, IndexSettings>> =
-        read_found("settings", client.send(&Request::get(path)).await)?;
+        decode_if_found("settings", client.send(&Request::get(path)).await)?;
     let mut found = found.unwrap_or_default();
     Ok(found.remove(index).filter(|_| found.is_empty()).map(|found| found.settings.index.uuid))
 }
 
 /// Removes the alias of an index without documents of Crowsnest. The index is kept, because dashboards may refer to it.
-pub(super) async fn release(client: &Client, index: &str) -> Result<(), ExportError> {
+pub(super) async fn remove_alias(client: &Client, index: &str) -> Result<(), ExportError> {
     let alias = alias_of(index);
     let removed = client.send(&Request::new(Method::DELETE, format!("/{index}/_alias/{alias}"))).await;
-    found(removed).map(drop).map_err(Into::into)
+    ignore_not_found(removed).map(drop).map_err(Into::into)
 }
 
 /// Makes all written documents visible to searches.
@@ -94,13 +94,13 @@ fn is_kind(error: &ClientError, kind: &str) -> bool {
     error.fault().is_some_and(|fault| fault.kind == kind)
 }
 
-fn read_found<T: DeserializeOwned>(
+fn decode_if_found<T: DeserializeOwned>(
     what: &'static str,
-    answer: Result<Answer, ClientError>,
+    answer: Result<Response, ClientError>,
 ) -> Result<Option<T>, ExportError> {
-    found(answer)?.map(|answer| read(what, &answer)).transpose()
+    ignore_not_found(answer)?.map(|answer| decode(what, &answer)).transpose()
 }
 
-pub(super) fn read<T: DeserializeOwned>(what: &'static str, answer: &Answer) -> Result<T, ExportError> {
-    serde_json::from_slice(&answer.body).map_err(|source| ExportError::Answer { what, source })
+pub(super) fn decode<T: DeserializeOwned>(what: &'static str, answer: &Response) -> Result<T, ExportError> {
+    serde_json::from_slice(&answer.body).map_err(|source| ExportError::InvalidResponse { what, source })
 }

@@ -24,7 +24,7 @@ mod source;
 mod state;
 mod version;
 
-pub use error::{ExportError, ExportFailure, of_client};
+pub use error::{ExportError, ExportFailure, classify_client_error};
 pub use exporter::Exporter;
 pub use progress::{ExportProgress, ExportState};
 pub use selection::Selection;
@@ -37,7 +37,7 @@ use crowsnest_search::opensearch::client::Client;
 use crowsnest_store::Error;
 use parking_lot::Mutex;
 use source::Source;
-use state::Memory;
+use state::CheckpointStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,28 +48,28 @@ use tokio::sync::watch;
 pub struct ExportOptions {
     pub limits: BulkLimits,
     /// Maximum number of bulk requests at the same time.
-    pub at_once: usize,
+    pub max_concurrent_requests: usize,
     pub backoff: Backoff,
-    /// The engine and its indices are checked after this time.
-    pub check_every: Duration,
-    /// The position is remembered after this time.
-    pub save_every: Duration,
-    /// Documents read at once in a comparison.
-    pub page: usize,
-    /// Uids held in memory in a comparison.
-    pub compared: usize,
+    /// Interval of checking the engine and its indices.
+    pub check_interval: Duration,
+    /// Interval of saving the position.
+    pub save_interval: Duration,
+    /// Number of documents per page of a comparison.
+    pub page_size: usize,
+    /// Maximum number of uids held in memory during a comparison.
+    pub max_compared_uids: usize,
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
         Self {
             limits: BulkLimits { bytes: 5 << 20, items: 500 },
-            at_once: 2,
+            max_concurrent_requests: 2,
             backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
-            check_every: Duration::from_secs(30),
-            save_every: Duration::from_secs(5),
-            page: 1000,
-            compared: 250_000,
+            check_interval: Duration::from_secs(30),
+            save_interval: Duration::from_secs(5),
+            page_size: 1000,
+            max_compared_uids: 250_000,
         }
     }
 }
@@ -79,30 +79,37 @@ impl Default for ExportOptions {
 #[derive(Debug, Default)]
 pub(crate) struct Engines {
     claimed: Mutex<BTreeMap<String, Claim>>,
-    /// See [`Memory`].
-    pub(crate) taking: Arc<tokio::sync::Mutex<()>>,
+    /// See [`CheckpointStore`].
+    pub(crate) epoch_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct Claim {
     name: String,
-    /// Something is selected for the engine.
+    /// True if objects are selected for the engine.
     selects: bool,
 }
 
 impl Engines {
-    /// Claims an engine for an exporter. False: nothing is selected here, and another exporter writes to the engine.
-    async fn claim(&self, memory: &Memory, name: &str, engine: &str, selects: bool) -> Result<bool, ExportError> {
-        let others = memory.all().await?;
+    /// Claims an engine for an exporter. Returns false if nothing is selected here and another exporter writes to the
+    /// engine.
+    async fn claim(
+        &self,
+        checkpoints: &CheckpointStore,
+        name: &str,
+        engine: &str,
+        selects: bool,
+    ) -> Result<bool, ExportError> {
+        let others = checkpoints.all().await?;
         let others = others.into_iter().filter(|(other, known)| other != name && known.engine == engine);
         let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, known)| known.abandoned_at.is_some());
         if let Some((_, known)) = live.first() {
-            return if selects { Err(ExportError::NamedTwice(known.destination.clone())) } else { Ok(false) };
+            return if selects { Err(ExportError::DuplicateEngine(known.destination.clone())) } else { Ok(false) };
         }
         {
             let mut claimed = self.claimed.lock();
             if let Some(other) = claimed.get(engine).filter(|claim| claim.name != name && claim.selects) {
-                return if selects { Err(ExportError::NamedTwice(other.name.clone())) } else { Ok(false) };
+                return if selects { Err(ExportError::DuplicateEngine(other.name.clone())) } else { Ok(false) };
             }
             claimed.retain(|_, claim| claim.name != name);
             claimed.insert(engine.to_owned(), Claim { name: name.to_owned(), selects });
@@ -110,7 +117,7 @@ impl Engines {
         if selects {
             // The aliases in the engine identify the indices to clean up.
             for (other, _) in abandoned {
-                memory.forget(&other).await?;
+                checkpoints.delete(&other).await?;
             }
         }
         Ok(true)
@@ -124,7 +131,7 @@ impl Engines {
 /// Parameters of an export.
 #[derive(Debug)]
 pub struct Export {
-    /// Name of the engine among those remembered.
+    /// Name of the engine in the saved checkpoints.
     pub name: String,
     /// See [`ExportCheckpoint::destination`].
     pub destination: String,
@@ -141,7 +148,7 @@ impl Index {
         let source = Source {
             store: Arc::clone(&shared.store),
             tail: Arc::clone(&shared.tail),
-            holds_secrets: shared.options.keep.secret_values,
+            has_secret_values: shared.options.keep.secret_values,
         };
         Exporter {
             name,
@@ -149,38 +156,38 @@ impl Index {
             client,
             source,
             states: Arc::clone(&shared.states),
-            memory: self.memory(),
+            checkpoints: self.checkpoints(),
             engines: Arc::clone(&self.inner.engines),
             selection,
             options,
             progress: watch::Sender::default(),
-            dead_letters: Exporter::letters(),
+            dead_letters: Exporter::new_dead_letters(),
         }
     }
 
-    /// Created exports, by the name of the engine.
+    /// Checkpoints of all exports, by the name of the engine.
     pub async fn export_checkpoints(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
-        self.memory().all().await
+        self.checkpoints().all().await
     }
 
     /// Saves the time (Unix milliseconds) since which nothing is selected for an engine, or None if something is
     /// selected again.
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
-        let memory = self.memory();
-        let Some(checkpoint) = memory.of(name).await? else { return Ok(()) };
-        memory.keep(name, &ExportCheckpoint { abandoned_at: since_ms, ..checkpoint }).await
+        let checkpoints = self.checkpoints();
+        let Some(checkpoint) = checkpoints.get(name).await? else { return Ok(()) };
+        checkpoints.save(name, &ExportCheckpoint { abandoned_at: since_ms, ..checkpoint }).await
     }
 
     /// Deletes the saved state of an export, so that its engine is no longer cleaned up.
     pub async fn forget_export(&self, name: &str) -> Result<(), Error> {
-        self.memory().forget(name).await
+        self.checkpoints().delete(name).await
     }
 
-    fn memory(&self) -> Memory {
+    fn checkpoints(&self) -> CheckpointStore {
         let shared = &self.inner.shared;
-        Memory {
+        CheckpointStore {
             store: Arc::clone(&shared.store),
-            taking: Arc::clone(&self.inner.engines.taking),
+            epoch_lock: Arc::clone(&self.inner.engines.epoch_lock),
             now_ms: shared.now_ms,
         }
     }

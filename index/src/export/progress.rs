@@ -1,4 +1,4 @@
-//! State and counters of an export.
+//! Progress of an export, as reported in conditions and metrics.
 
 use super::error::ExportFailure;
 use crowsnest_search::opensearch::writer::DeadLetter;
@@ -7,9 +7,9 @@ use crowsnest_search::opensearch::writer::DeadLetter;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportProgress {
     pub state: ExportState,
-    /// The engine has answered since the export last waited for it.
+    /// True if the engine has responded since the last connection failure.
     pub connected: bool,
-    /// Name and version of the engine, once it has answered.
+    /// Name and version of the engine; empty until it has responded.
     pub engine: String,
     /// All changes up to here are in the engine. 0 before the first comparison.
     pub position: u64,
@@ -19,15 +19,15 @@ pub struct ExportProgress {
     pub written: u64,
     /// Documents deleted.
     pub deleted: u64,
-    /// Documents of which the engine had the same or a newer version.
+    /// Documents that were not written because the engine had the same or a newer version.
     pub superseded: u64,
     /// Documents sent again.
     pub retried: u64,
-    /// Times that an engine refused a document.
+    /// Number of times that the engine rejected a document.
     pub refused: u64,
     /// Indices compared with the store.
     pub comparisons: u64,
-    /// The last documents that the engine refused.
+    /// The last documents that the engine rejected.
     pub dead_letters: Vec<DeadLetter>,
 }
 
@@ -41,9 +41,9 @@ pub enum ExportState {
         index: String,
     },
     Following,
-    /// The engine cannot be written to now; the export tries again.
+    /// The engine cannot be written to at present; the export retries.
     Waiting {
-        trouble: ExportFailure,
+        failure: ExportFailure,
         reason: String,
     },
     /// No resource is selected, and the engine contains no documents of Crowsnest.

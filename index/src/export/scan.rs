@@ -3,7 +3,7 @@
 //! Uses a scroll in index order, which needs no sortable field and is supported by all engines.
 
 use super::error::ExportError;
-use super::indices::read;
+use super::indices::decode;
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use crowsnest_search::opensearch::client::{Client, Request};
 use http::Method;
@@ -12,11 +12,11 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Time that an engine keeps a scroll between two pages.
-const KEEP: &str = "5m";
+const SCROLL_TIMEOUT: &str = "5m";
 
 /// The properties of a document that a comparison needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundDocument {
     pub id: String,
     pub version: u64,
     /// Empty for a document without the annotation.
@@ -82,14 +82,15 @@ impl<'a> Scan<'a> {
     }
 
     /// The next documents; empty at the end.
-    pub async fn next(&mut self) -> Result<Vec<Found>, ExportError> {
+    pub async fn next(&mut self) -> Result<Vec<FoundDocument>, ExportError> {
         if self.ended {
             return Ok(Vec::new());
         }
         let filter = "filter_path=_scroll_id,_shards.total,_shards.successful,hits.hits._id,hits.hits._version,hits.hits._source";
         let request = match &self.scroll {
             None => {
-                let path = format!("/{}/_search?scroll={KEEP}&allow_partial_search_results=false&{filter}", self.index);
+                let options = format!("scroll={SCROLL_TIMEOUT}&allow_partial_search_results=false&{filter}");
+                let path = format!("/{}/_search?{options}", self.index);
                 let body = json!({
                     "size": self.size, "sort": ["_doc"], "version": true,
                     "_source": [format!("metadata.annotations.{CACHED_FROM_CLUSTER}")],
@@ -97,18 +98,18 @@ impl<'a> Scan<'a> {
                 Request::new(Method::POST, path).json(body.to_string())
             }
             Some(scroll) => {
-                let body = json!({"scroll": KEEP, "scroll_id": scroll}).to_string();
+                let body = json!({"scroll": SCROLL_TIMEOUT, "scroll_id": scroll}).to_string();
                 Request::new(Method::POST, format!("/_search/scroll?{filter}")).json(body)
             }
         };
-        let page: Page = read("documents", &self.client.send(&request).await?)?;
+        let page: Page = decode("documents", &self.client.send(&request).await?)?;
         self.scroll = page.scroll.or(self.scroll.take());
         let Shards { total, successful } = page.shards;
         if successful < total {
             return Err(ExportError::Partial { index: self.index.to_owned(), answered: successful, total });
         }
         self.ended = page.hits.hits.is_empty();
-        Ok(page.hits.hits.into_iter().map(Found::from).collect())
+        Ok(page.hits.hits.into_iter().map(FoundDocument::from).collect())
     }
 
     /// Closes the scroll. The engine also closes it after a timeout, so a failure is not reported.
@@ -121,7 +122,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl From<Hit> for Found {
+impl From<Hit> for FoundDocument {
     fn from(hit: Hit) -> Self {
         let cluster = hit.source.metadata.annotations.get(CACHED_FROM_CLUSTER).and_then(serde_json::Value::as_str);
         let cluster = cluster.unwrap_or_default().to_owned();
@@ -140,8 +141,8 @@ mod tests {
             {"_id": "b", "_version": 1, "_source": {}},
             {"_id": "c"}]}});
         let page: Page = serde_json::from_value(page).unwrap();
-        let found: Vec<Found> = page.hits.hits.into_iter().map(Found::from).collect();
-        let of = |id: &str, version, cluster: &str| Found { id: id.into(), version, cluster: cluster.into() };
+        let found: Vec<FoundDocument> = page.hits.hits.into_iter().map(FoundDocument::from).collect();
+        let of = |id: &str, version, cluster: &str| FoundDocument { id: id.into(), version, cluster: cluster.into() };
         assert_eq!(found, [of("a", 7, "m1"), of("b", 1, ""), of("c", 0, "")]);
     }
 }

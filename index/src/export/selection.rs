@@ -1,4 +1,4 @@
-//! Objects that are exported to one engine. Pure.
+//! Objects that are exported to one engine; pure functions.
 
 use super::document::index_name;
 use crowsnest_store::record::CollectionKey;
@@ -9,25 +9,25 @@ use xxhash_rust::xxh3::xxh3_128;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     collections: BTreeMap<CollectionKey, Selected>,
-    /// Index and cluster of kinds that are selected, but not known yet.
+    /// Index and cluster of selected kinds whose resource is not known yet.
     reserved: BTreeSet<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Selected {
     kind: String,
-    /// None: all of them.
+    /// None: all namespaces.
     namespaces: Option<BTreeSet<String>>,
 }
 
 /// Relation of a document's cluster to an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Belongs {
+pub(super) enum Membership {
     /// Objects of the cluster are selected, and all of them are in the store.
     Selected,
     /// They are selected, but the store does not have all of them yet.
     Incomplete,
-    No,
+    NotSelected,
 }
 
 impl Selection {
@@ -48,7 +48,7 @@ impl Selection {
         }
     }
 
-    /// Keeps documents of a kind and cluster although it is not known which resource they are of.
+    /// Keeps documents of a kind and cluster whose resource is not known yet.
     pub fn reserve(&mut self, kind: &str, cluster: &str) {
         self.reserved.insert((index_name(kind), cluster.to_owned()));
     }
@@ -57,7 +57,7 @@ impl Selection {
         self.collections.is_empty() && self.reserved.is_empty()
     }
 
-    pub(super) fn reserves(&self, index: &str) -> bool {
+    pub(super) fn has_reserved(&self, index: &str) -> bool {
         self.reserved.iter().any(|(reserved, _)| reserved == index)
     }
 
@@ -73,7 +73,7 @@ impl Selection {
     }
 
     /// Index of a collection's objects.
-    pub(super) fn index_with(&self, key: &CollectionKey) -> Option<String> {
+    pub(super) fn index_of_collection(&self, key: &CollectionKey) -> Option<String> {
         self.collections.get(key).map(|selected| index_name(&selected.kind))
     }
 
@@ -82,7 +82,7 @@ impl Selection {
     }
 
     /// Collections of an index, with their namespaces.
-    pub(super) fn of_index<'s>(
+    pub(super) fn collections_in<'s>(
         &'s self,
         index: &'s str,
     ) -> impl Iterator<Item = (&'s CollectionKey, Option<&'s BTreeSet<String>>)> {
@@ -91,19 +91,19 @@ impl Selection {
     }
 
     /// State of the documents in an index, by cluster.
-    pub(super) fn clusters_of(
+    pub(super) fn membership_by_cluster(
         &self,
         index: &str,
         is_complete: impl Fn(&CollectionKey) -> bool,
-    ) -> BTreeMap<String, Belongs> {
+    ) -> BTreeMap<String, Membership> {
         let reserved = self.reserved.iter().filter(|(reserved, _)| reserved == index);
-        let mut clusters: BTreeMap<String, Belongs> =
-            reserved.map(|(_, cluster)| (cluster.clone(), Belongs::Incomplete)).collect();
-        for (key, _) in self.of_index(index) {
-            let belongs = if is_complete(key) { Belongs::Selected } else { Belongs::Incomplete };
-            let known = clusters.entry(key.cluster.as_str().to_owned()).or_insert(belongs);
-            if belongs == Belongs::Incomplete {
-                *known = belongs;
+        let mut clusters: BTreeMap<String, Membership> =
+            reserved.map(|(_, cluster)| (cluster.clone(), Membership::Incomplete)).collect();
+        for (key, _) in self.collections_in(index) {
+            let membership = if is_complete(key) { Membership::Selected } else { Membership::Incomplete };
+            let known = clusters.entry(key.cluster.as_str().to_owned()).or_insert(membership);
+            if membership == Membership::Incomplete {
+                *known = membership;
             }
         }
         clusters
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn a_cluster_is_incomplete_while_one_of_its_groups_is() {
-        let clusters = selection().clusters_of("kubernetes-event", |key| key.resource.group.is_empty());
-        assert_eq!(clusters, BTreeMap::from([("m2".to_owned(), Belongs::Incomplete)]));
-        let clusters = selection().clusters_of("kubernetes-pod", |_| true);
-        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Selected]);
+        let clusters = selection().membership_by_cluster("kubernetes-event", |key| key.resource.group.is_empty());
+        assert_eq!(clusters, BTreeMap::from([("m2".to_owned(), Membership::Incomplete)]));
+        let clusters = selection().membership_by_cluster("kubernetes-pod", |_| true);
+        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Membership::Selected, Membership::Selected]);
     }
 
     #[test]
@@ -176,15 +176,15 @@ mod tests {
         let mut selection = selection();
         selection.reserve("Widget", "m1");
         selection.reserve("Pod", "m2");
-        assert!(selection.reserves("kubernetes-widget") && !selection.indices().contains("kubernetes-widget"));
-        let clusters = selection.clusters_of("kubernetes-widget", |_| true);
-        assert_eq!(clusters, BTreeMap::from([("m1".to_owned(), Belongs::Incomplete)]));
-        let clusters = selection.clusters_of("kubernetes-pod", |_| true);
-        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Incomplete]);
+        assert!(selection.has_reserved("kubernetes-widget") && !selection.indices().contains("kubernetes-widget"));
+        let clusters = selection.membership_by_cluster("kubernetes-widget", |_| true);
+        assert_eq!(clusters, BTreeMap::from([("m1".to_owned(), Membership::Incomplete)]));
+        let clusters = selection.membership_by_cluster("kubernetes-pod", |_| true);
+        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Membership::Selected, Membership::Incomplete]);
     }
 
     #[test]
-    fn digests_tell_selections_apart() {
+    fn different_selections_have_different_digests() {
         let mut other = selection();
         assert_eq!(selection().digest(), other.digest());
         other.add(key("m3", "pods"), "Pod", None);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Changes read from the store at once.
-const REPLAY: usize = 200;
+const MAX_REPLAYED_CHANGES: usize = 200;
 
 /// A change of an object.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub(super) struct Source {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     /// The store keeps values of Secrets.
-    pub holds_secrets: bool,
+    pub has_secret_values: bool,
 }
 
 impl Source {
@@ -45,11 +45,11 @@ impl Source {
     }
 
     /// Changes after a position: from memory if it still holds them, otherwise from the store.
-    pub async fn after(&self, position: u64) -> Result<ChangePage, ExportError> {
+    pub async fn changes_after(&self, position: u64) -> Result<ChangePage, ExportError> {
         let mut follower = self.tail.follow(Seq(position));
         match follower.ready_now() {
             Ok(changes) => {
-                let changes = changes.iter().map(|change| of_change(change)).collect();
+                let changes = changes.iter().map(|change| object_change(change)).collect();
                 Ok(ChangePage { changes, position: follower.since().0.max(position) })
             }
             Err(_) => self.replay(position).await,
@@ -59,7 +59,7 @@ impl Source {
     async fn replay(&self, position: u64) -> Result<ChangePage, ExportError> {
         // Read before the replay, which may lack changes that are announced later.
         let announced = self.latest();
-        let replayed = self.store.replay(Seq(position), REPLAY).await?;
+        let replayed = self.store.replay(Seq(position), MAX_REPLAYED_CHANGES).await?;
         let deleted: Vec<Seq> = replayed
             .iter()
             .filter_map(|change| match change {
@@ -67,7 +67,7 @@ impl Source {
                 Replayed::Put(_) => None,
             })
             .collect();
-        let versions = self.store.ended(&deleted).await?;
+        let versions = self.store.versions_ended_by(&deleted).await?;
         // Read after the replay, so that pruning in the meantime is detected.
         if self.store.pruned().await?.0 > position {
             return Err(ExportError::Pruned);
@@ -97,20 +97,20 @@ impl Source {
     }
 
     /// Returns when there may be changes after the position.
-    pub async fn changed(&self, after: u64) {
+    pub async fn wait_for_changes(&self, after: u64) {
         self.tail.follow(Seq(after)).wait().await;
     }
 
     /// The object without values of Secrets, even if the store keeps them.
-    pub fn redacted(&self, object: Object) -> Result<Object, Error> {
-        if !self.holds_secrets {
+    pub fn redact(&self, object: Object) -> Result<Object, Error> {
+        if !self.has_secret_values {
             return Ok(object);
         }
         Ok(without_secret_values(&object)?.into_owned())
     }
 }
 
-fn of_change(change: &Change) -> ObjectChange {
+fn object_change(change: &Change) -> ObjectChange {
     let record = &change.object.record;
     ObjectChange {
         seq: change.seq.0,

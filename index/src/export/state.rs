@@ -1,5 +1,5 @@
-//! Saved state of exports in the store: the position in each engine, and the epochs used. If it is lost with the
-//! store, each engine is compared again.
+//! State of exports in the store: the position of each engine, and the epochs. If the store is lost, the engines are
+//! compared again.
 
 use super::error::ExportError;
 use super::version::Epochs;
@@ -17,65 +17,64 @@ const EPOCHS: &str = "export/epochs";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportCheckpoint {
-    /// The engine's address in the configuration, with which it can be reached after the selection has been
-    /// removed.
+    /// Address of the engine in the configuration, by which it can be reached after the selection was removed.
     pub destination: String,
     /// `cluster_uuid` of the engine that was written to.
     pub engine: String,
-    /// Digest of the selection that the position is of.
+    /// Digest of the selection to which the position applies.
     pub(super) selection: String,
     /// Epoch of the writes.
     pub(super) epoch: u64,
-    /// All changes up to here are in the engine.
+    /// Seq up to which the engine has all changes.
     pub(super) position: u64,
-    /// Names and uuids of the indices.
+    /// UUIDs of the indices by name.
     pub(super) indices: BTreeMap<String, String>,
-    /// Time since which nothing is selected for the engine, Unix milliseconds.
+    /// Time since when no objects are selected for the engine, Unix milliseconds.
     #[serde(default)]
     pub abandoned_at: Option<i64>,
 }
 
 /// Reads and writes the checkpoints of exports.
 #[derive(Clone)]
-pub(super) struct Memory {
+pub(super) struct CheckpointStore {
     pub store: Arc<dyn Store>,
-    /// One epoch is taken at a time.
-    pub taking: Arc<tokio::sync::Mutex<()>>,
+    /// Held while an epoch is allocated.
+    pub epoch_lock: Arc<tokio::sync::Mutex<()>>,
     pub now_ms: fn() -> i64,
 }
 
-impl Memory {
+impl CheckpointStore {
     /// All checkpoints, by the name of the engine.
     pub async fn all(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
         let facts = self.store.facts(ENGINE).await?;
         let read = |(name, text): (String, String)| {
-            // State of a later version is ignored: the engine is compared again.
+            // A checkpoint of a newer version is ignored, so the engine is compared again.
             let checkpoint = serde_json::from_str(&text).ok()?;
             Some((name.strip_prefix(ENGINE)?.to_owned(), checkpoint))
         };
         Ok(facts.into_iter().filter_map(read).collect())
     }
 
-    pub async fn of(&self, name: &str) -> Result<Option<ExportCheckpoint>, Error> {
+    pub async fn get(&self, name: &str) -> Result<Option<ExportCheckpoint>, Error> {
         Ok(self.all().await?.remove(name))
     }
 
-    pub async fn keep(&self, name: &str, checkpoint: &ExportCheckpoint) -> Result<(), ExportError> {
+    pub async fn save(&self, name: &str, checkpoint: &ExportCheckpoint) -> Result<(), ExportError> {
         let text = serde_json::to_string(checkpoint).map_err(ExportError::State)?;
-        Ok(self.store.keep_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
+        Ok(self.store.put_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
     }
 
-    pub async fn forget(&self, name: &str) -> Result<(), Error> {
-        self.store.keep_fact(&format!("{ENGINE}{name}"), None).await
+    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+        self.store.put_fact(&format!("{ENGINE}{name}"), None).await
     }
 
-    /// Takes a new epoch above all used here, and above `seen` in an engine.
+    /// Allocates an epoch that is greater than all earlier ones, and than `seen`, the greatest one in an engine.
     pub async fn next_epoch(&self, seen: u64) -> Result<Epochs, ExportError> {
-        let _taking = self.taking.lock().await;
+        let _guard = self.epoch_lock.lock().await;
         let before = self.epochs().await?;
         let next = Epochs::next(before, (self.now_ms)(), seen);
         let text = serde_json::to_string(&next).map_err(ExportError::State)?;
-        self.store.keep_fact(EPOCHS, Some(&text)).await?;
+        self.store.put_fact(EPOCHS, Some(&text)).await?;
         Ok(next)
     }
 

@@ -1,11 +1,11 @@
 //! Exports from a real store to real engines: run `.ci/engines test`.
 //!
-//! Each scenario ends with engine and store equal: the same documents, made by [`super::document`], under the same uids.
+//! Each scenario ends with engine and store equal: the same documents, created by [`super::document`], under the same uids.
 
 use super::document::document;
 use super::progress::{ExportProgress, ExportState};
 use super::source::Source;
-use super::state::Memory;
+use super::state::CheckpointStore;
 use super::{Engines, ExportOptions, Exporter, Selection};
 use crate::export::document::{alias_of, index_name};
 use crowsnest_component_base::retry::Backoff;
@@ -27,8 +27,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Time for anything to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for an expected state.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A store with its tail, as a cache has them.
 struct Cache {
@@ -39,8 +39,8 @@ struct Cache {
     engines: Arc<Engines>,
     /// Objects by cluster and uid.
     objects: BTreeMap<(String, String), Value>,
-    holds_secrets: bool,
-    _home: tempfile::TempDir,
+    has_secret_values: bool,
+    _data_dir: tempfile::TempDir,
 }
 
 struct Running {
@@ -92,8 +92,8 @@ impl Cache {
             states: Arc::default(),
             engines: Arc::default(),
             objects: BTreeMap::new(),
-            holds_secrets: false,
-            _home: home,
+            has_secret_values: false,
+            _data_dir: home,
         }
     }
 
@@ -105,7 +105,7 @@ impl Cache {
             ..Progress::default()
         };
         self.states.update(&of, |state| state.complete = true);
-        let batch = Batch { collection: of, epoch: Epoch::ALONE, steps, progress };
+        let batch = Batch { collection: of, epoch: Epoch::UNSHARED, steps, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         assert!(self.tail.publish(changes));
     }
@@ -147,23 +147,23 @@ impl Cache {
             source: Source {
                 store: Arc::clone(&store),
                 tail: Arc::clone(&self.tail),
-                holds_secrets: self.holds_secrets,
+                has_secret_values: self.has_secret_values,
             },
             states: Arc::clone(&self.states),
-            memory: Memory { store, taking: Arc::default(), now_ms: || 1_790_000_000_000 },
+            checkpoints: CheckpointStore { store, epoch_lock: Arc::default(), now_ms: || 1_790_000_000_000 },
             engines: Arc::clone(&self.engines),
             selection: receiver,
             options: ExportOptions {
                 backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(200)),
-                check_every: Duration::from_millis(200),
-                save_every: Duration::from_millis(1),
+                check_interval: Duration::from_millis(200),
+                save_interval: Duration::from_millis(1),
                 // Several pages and several parts.
-                page: 7,
-                compared: 9,
+                page_size: 7,
+                max_compared_uids: 9,
                 ..ExportOptions::default()
             },
             progress: watch::Sender::default(),
-            dead_letters: Exporter::letters(),
+            dead_letters: Exporter::new_dead_letters(),
         });
         let stop = CancellationToken::new();
         let (running, until) = (Arc::clone(&exporter), stop.clone());
@@ -183,34 +183,36 @@ impl Cache {
     }
 
     /// Waits until everything is exported, then compares the engine with the store.
-    async fn equal(&self, node: &Node, running: &Running) {
-        running.caught_up().await;
+    async fn assert_equal(&self, node: &Node, running: &Running) {
+        running.wait_until_caught_up().await;
         let selected = running.selection.borrow().clone();
         assert_eq!(documents(node), self.expected(&selected), "{:?}", running.exporter.progress());
     }
 }
 
 impl Running {
-    async fn until(&self, what: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
+    async fn wait_until(&self, what: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
         let mut watch = self.exporter.watch();
-        let reached = tokio::time::timeout(PATIENCE, watch.wait_for(|progress| condition(progress))).await;
+        let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;
         let reached = reached.ok().map(|progress| progress.unwrap().clone());
-        reached.unwrap_or_else(|| panic!("not {what} after {PATIENCE:?}: {:?}", self.exporter.progress()))
+        reached.unwrap_or_else(|| panic!("not {what} after {TIMEOUT:?}: {:?}", self.exporter.progress()))
     }
 
-    async fn caught_up(&self) -> ExportProgress {
+    async fn wait_until_caught_up(&self) -> ExportProgress {
         let latest = self.exporter.progress().latest;
-        let is_there =
+        let is_caught_up =
             |progress: &ExportProgress| progress.state == ExportState::Following && progress.position >= latest;
-        self.until("caught up", is_there).await
+        self.wait_until("caught up", is_caught_up).await
     }
 
     /// Selects other objects and waits until they have been compared.
     async fn select(&self, selected: Selection) {
         let before = self.exporter.progress().comparisons;
         self.selection.send_replace(Arc::new(selected));
-        self.until("compared", |progress| progress.comparisons > before && progress.state == ExportState::Following)
-            .await;
+        self.wait_until("compared", |progress| {
+            progress.comparisons > before && progress.state == ExportState::Following
+        })
+        .await;
     }
 
     async fn stop(self) -> ExportProgress {
@@ -222,8 +224,8 @@ impl Running {
 
 /// All documents of Karmada's indices, by id.
 fn documents(node: &Node) -> BTreeMap<String, Value> {
-    node.ask("POST", "/kubernetes-*/_refresh", "");
-    let answer = node.ask("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
+    node.request("POST", "/kubernetes-*/_refresh", "");
+    let answer = node.request("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
     let hits = answer["hits"]["hits"].as_array().unwrap().iter();
     hits.map(|hit| (hit["_id"].as_str().unwrap().to_owned(), hit["_source"].clone())).collect()
 }
@@ -256,21 +258,21 @@ async fn engines_follow_the_store(#[case] engine: &str) {
 
 fn wipe(node: &Node) {
     for index in [index_name("Pod"), index_name("Secret")] {
-        node.ask("DELETE", &format!("/{index}?ignore_unavailable=true"), "");
+        node.request("DELETE", &format!("/{index}?ignore_unavailable=true"), "");
     }
 }
 
 async fn documents_follow_the_store(node: &Node) {
     let mut cache = Cache::new().await;
-    cache.holds_secrets = true;
+    cache.has_secret_values = true;
     cache.pods("m1", 0..25, 1).await;
     cache.put("m1", &[secret("s")]).await;
     cache.pods("m2", 0..3, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     let text = format!("{:?}", documents(node));
     assert!(text.contains("secret-s") && !text.contains("aHVudGVyMg") && !text.contains("password"), "{text}");
-    let mapping = node.ask("GET", "/kubernetes-pod/_mapping", "");
+    let mapping = node.request("GET", "/kubernetes-pod/_mapping", "");
     let properties = &mapping["kubernetes-pod"]["mappings"]["properties"];
     assert_eq!(
         properties.as_object().unwrap().keys().collect::<Vec<_>>(),
@@ -280,7 +282,7 @@ async fn documents_follow_the_store(node: &Node) {
 
     cache.pods("m1", 3..9, 2).await;
     cache.delete_pods("m1", 0..2).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     let stopped = running.stop().await;
     assert_eq!((stopped.comparisons, stopped.refused), (2, 0), "an index each, once: {stopped:?}");
 
@@ -288,7 +290,7 @@ async fn documents_follow_the_store(node: &Node) {
     cache.delete_pods("m1", 5..8).await;
     cache.pods("m1", 30..150, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     let stopped = running.stop().await;
     assert_eq!(
         (stopped.comparisons, stopped.written, stopped.deleted),
@@ -303,11 +305,11 @@ async fn selections_change(node: &Node) {
         cache.pods(name, 0..12, 1).await;
     }
     let running = cache.export(node, selection(&["m1", "m2"])).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     // As Karmada writes: one left behind in a selected cluster, one of a cluster that is not ours, one without any.
     let foreign = |name: &str| json!({"metadata": {"annotations": {"resource.karmada.io/cached-from-cluster": name}}});
     for (id, body) in [("left", foreign("m1")), ("other", foreign("elsewhere")), ("none", json!({}))] {
-        node.ask("PUT", &format!("/kubernetes-pod/_doc/{id}"), &body.to_string());
+        node.request("PUT", &format!("/kubernetes-pod/_doc/{id}"), &body.to_string());
     }
     running.select(selection(&["m1"])).await;
     let found = documents(node);
@@ -315,21 +317,21 @@ async fn selections_change(node: &Node) {
     expected.extend([("other".to_owned(), foreign("elsewhere")), ("none".to_owned(), json!({}))]);
     assert_eq!(found, expected);
     for id in ["other", "none"] {
-        node.ask("DELETE", &format!("/kubernetes-pod/_doc/{id}"), "");
+        node.request("DELETE", &format!("/kubernetes-pod/_doc/{id}"), "");
     }
     // Nothing changed in the store, and the tombstones are young.
     running.select(selection(&["m1", "m2"])).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     // A namespace, and a kind less.
     let mut narrow = Selection::default();
     narrow.add(key("m1", &json!({})), "Pod", Some(BTreeSet::from(["b".to_owned()])));
     cache.put("m1", &[pod("b", "q", "m1-q", 1)]).await;
     running.select(narrow).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     assert_eq!(aliases(node), BTreeSet::from(["kubernetes-pod".to_owned()]));
     // Nothing.
     running.selection.send_replace(Arc::default());
-    running.until("cleaned", |progress| progress.state == ExportState::Cleaned).await;
+    running.wait_until("cleaned", |progress| progress.state == ExportState::Cleaned).await;
     running.task.await.unwrap();
     assert_eq!((documents(node), aliases(node)), (BTreeMap::new(), BTreeSet::new()));
     assert!(cache.store.facts("export/engine/").await.unwrap().is_empty());
@@ -342,7 +344,7 @@ async fn a_lost_store_is_replaced(node: &Node) {
     before.pods("m2", 0..10, 1).await;
     before.pods("m3", 0..10, 1).await;
     let running = before.export(node, selection(&["m1", "m2", "m3"])).await;
-    before.equal(node, &running).await;
+    before.assert_equal(node, &running).await;
     running.stop().await;
 
     // Sequence numbers begin again; m2 has not been read yet, m3 is not selected any more.
@@ -350,15 +352,15 @@ async fn a_lost_store_is_replaced(node: &Node) {
     after.pods("m1", 2..12, 3).await;
     after.put("m1", &[secret("s")]).await;
     let running = after.export(node, selection(&["m1", "m2"])).await;
-    running.caught_up().await;
+    running.wait_until_caught_up().await;
     let mut expected = after.expected(&selection(&["m1", "m2"]));
     expected.extend(before.expected(&selection(&["m2"])));
     assert_eq!(documents(node), expected, "documents of a cluster that has not been read stay");
     let comparisons = running.exporter.progress().comparisons;
     after.pods("m2", 4..6, 2).await;
     after.put("m2", &[secret("t")]).await;
-    running.until("compared", |progress| progress.comparisons >= comparisons + 2).await;
-    after.equal(node, &running).await;
+    running.wait_until("compared", |progress| progress.comparisons >= comparisons + 2).await;
+    after.assert_equal(node, &running).await;
 }
 
 async fn a_lost_index_is_filled_again(node: &Node) {
@@ -366,13 +368,13 @@ async fn a_lost_index_is_filled_again(node: &Node) {
     cache.pods("m1", 0..10, 1).await;
     cache.put("m1", &[secret("s")]).await;
     let running = cache.export(node, selection(&["m1"])).await;
-    cache.equal(node, &running).await;
+    cache.assert_equal(node, &running).await;
     let comparisons = running.exporter.progress().comparisons;
-    node.ask("DELETE", "/kubernetes-pod", "");
+    node.request("DELETE", "/kubernetes-pod", "");
     cache.delete_pods("m1", 0..1).await;
-    running.until("compared", |progress| progress.comparisons > comparisons).await;
-    cache.equal(node, &running).await;
-    let mapping = node.ask("GET", "/kubernetes-pod/_mapping", "");
+    running.wait_until("compared", |progress| progress.comparisons > comparisons).await;
+    cache.assert_equal(node, &running).await;
+    let mapping = node.request("GET", "/kubernetes-pod/_mapping", "");
     assert_eq!(mapping["kubernetes-pod"]["mappings"]["properties"]["spec"]["enabled"], false);
     let (status, _) = node.send("GET", &format!("/{}/_settings", alias_of("kubernetes-pod")), "");
     assert_eq!(status, 200);
@@ -380,7 +382,7 @@ async fn a_lost_index_is_filled_again(node: &Node) {
 
 async fn refused_and_lost_documents(node: &Node) {
     // An index of another mapping refuses a document; others are written, and deletions that the store forgot are found.
-    node.ask("PUT", "/kubernetes-pod", r#"{"mappings":{"properties":{"metadata":{"properties":{"labels":{"properties":{"app":{"properties":{"x":{"type":"long"}}}}}}}}}}"#);
+    node.request("PUT", "/kubernetes-pod", r#"{"mappings":{"properties":{"metadata":{"properties":{"labels":{"properties":{"app":{"properties":{"x":{"type":"long"}}}}}}}}}}"#);
     let mut cache = Cache::new().await;
     cache.pods("m1", 0..2, 1).await;
     let plain =
@@ -389,20 +391,20 @@ async fn refused_and_lost_documents(node: &Node) {
     let mut pods = Selection::default();
     pods.add(key("m1", &json!({})), "Pod", None);
     let running = cache.export(node, pods.clone()).await;
-    let progress = running.until("refused", |progress| progress.dead_letters.len() == 2).await;
+    let progress = running.wait_until("refused", |progress| progress.dead_letters.len() == 2).await;
     assert!(progress.dead_letters[0].reason.contains("parsing"), "{progress:?}");
-    running.caught_up().await;
+    running.wait_until_caught_up().await;
     assert_eq!(documents(node).into_keys().collect::<Vec<_>>(), ["plain"]);
     running.stop().await;
     cache.objects.retain(|(_, uid), _| uid != "plain");
     let step = Step::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
     cache.apply(key("m1", &json!({})), "Pod", vec![step]).await;
-    let history = History { kept_for: Duration::ZERO, ..History::default() };
+    let history = History { max_age: Duration::ZERO, ..History::default() };
     cache.store.prune(&history, i64::MAX, Seq(u64::MAX >> 1)).await.unwrap();
     // The contents of the tail are lost with the process.
     cache.tail = Arc::new(Tail::new(cache.tail.latest(), 100, 1 << 20));
     let running = cache.export(node, pods).await;
-    running.caught_up().await;
+    running.wait_until_caught_up().await;
     let stopped = running.stop().await;
     assert_eq!((stopped.comparisons, stopped.deleted), (1, 1), "{stopped:?}");
     assert!(documents(node).is_empty());

@@ -1,7 +1,7 @@
-//! External versions of exported documents. Pure.
+//! External versions of exported documents; pure functions.
 //!
 //! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again, and
-//! documents of Karmada's own writer count their updates from 1. A version therefore has an epoch above the sequence number.
+//! documents of Karmada's own writer count their updates from 1. A version therefore has an epoch in its high bits, above the sequence number.
 //! Each comparison of an engine with the store takes a new epoch, so its writes win over everything written before, also over
 //! the tombstones of documents that were deleted because no selection included them.
 
@@ -22,7 +22,7 @@ pub struct DocumentVersion {
 }
 
 impl DocumentVersion {
-    pub fn of(epoch: u64, seq: u64) -> Self {
+    pub fn new(epoch: u64, seq: u64) -> Self {
         Self { epoch: epoch.min(LAST_EPOCH), seq: seq.min(SEQ_MASK) }
     }
 
@@ -30,8 +30,8 @@ impl DocumentVersion {
         self.epoch << SEQ_BITS | self.seq
     }
 
-    /// None for a version that another writer gave: it has no epoch.
-    pub fn read(number: u64) -> Option<Self> {
+    /// None for a version of another writer, which has no epoch.
+    pub fn parse(number: u64) -> Option<Self> {
         let version = Self { epoch: number >> SEQ_BITS, seq: number & SEQ_MASK };
         (version.epoch > 0).then_some(version)
     }
@@ -46,7 +46,8 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// The next epoch of a store: the current minute, but above all that it used, and above `seen` in an engine.
+    /// The next epoch of a store: the current minute, but greater than all earlier epochs and than `seen`, the greatest
+    /// one in an engine.
     pub fn next(before: Option<Self>, now_ms: i64, seen: u64) -> Self {
         let minute = u64::try_from(now_ms.div_euclid(60_000) - FIRST_MINUTE).unwrap_or(0).max(1);
         let last = minute.max(before.map_or(0, |before| before.last + 1)).max(seen + 1);
@@ -64,13 +65,13 @@ mod tests {
     #[case(DocumentVersion { epoch: LAST_EPOCH, seq: SEQ_MASK })]
     fn versions_are_read_back(#[case] version: DocumentVersion) {
         assert!(version.number() <= i64::MAX as u64);
-        assert_eq!(DocumentVersion::read(version.number()), Some(version));
+        assert_eq!(DocumentVersion::parse(version.number()), Some(version));
     }
 
     #[test]
     fn a_later_epoch_wins_over_any_sequence_number() {
-        assert!(DocumentVersion::of(8, 1).number() > DocumentVersion::of(7, 1 << 37).number());
-        assert_eq!(DocumentVersion::read(70_000), None, "versions of a writer that counts updates are another's");
+        assert!(DocumentVersion::new(8, 1).number() > DocumentVersion::new(7, 1 << 37).number());
+        assert_eq!(DocumentVersion::parse(70_000), None, "versions of a writer that counts updates are another's");
     }
 
     #[rstest]

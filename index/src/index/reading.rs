@@ -3,7 +3,7 @@
 use super::Index;
 use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use crowsnest_store::error::joined;
+use crowsnest_store::error::join_result;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use crowsnest_store::{Span, VersionExclusions};
 use futures::Stream;
@@ -16,9 +16,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// Number of objects read from the store at once while streaming a list.
 const LIST_CHUNK: usize = 250;
 /// Maximum number of changed or deleted objects since the first page, per page of a snapshot.
-const MAX_LOST: usize = 500;
+const MAX_SUPERSEDED: usize = 500;
 /// Number of bodies decompressed per task.
-const BODIES: usize = 64;
+const BODIES_PER_TASK: usize = 64;
 
 /// Sort key of lists.
 fn key_of(record: &Record) -> (String, String) {
@@ -31,20 +31,20 @@ impl Index {
         self.inner.shared.store.get(key).await
     }
 
-    /// All notes about objects. They are lost with the cache's files, so their owners must be able to recreate
+    /// All notes about objects. They are superseded with the cache's files, so their owners must be able to recreate
     /// them.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         self.inner.shared.store.notes().await
     }
 
     /// Replaces the note about an object; `None` removes it.
-    pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
-        self.inner.shared.store.note(key, note).await
+    pub async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        self.inner.shared.store.put_note(key, note).await
     }
 
     /// Removes the notes about a cluster's objects.
-    pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
-        self.inner.shared.store.drop_notes(cluster).await
+    pub async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        self.inner.shared.store.delete_notes(cluster).await
     }
 
     /// Old versions of the objects with this key, newest first, including deleted ones.
@@ -53,19 +53,19 @@ impl Index {
     }
 
     /// Last state of an object before a change; None if the history does not contain it.
-    pub async fn before(&self, change: Seq) -> Result<Option<Object>, Error> {
-        let mut versions = self.inner.shared.store.ended(&[change]).await?;
+    pub async fn state_before(&self, change: Seq) -> Result<Option<Object>, Error> {
+        let mut versions = self.inner.shared.store.versions_ended_by(&[change]).await?;
         Ok(versions.pop().map(|version| version.object))
     }
 
     /// Deleted objects before a change, newest deletion first.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &VersionExclusions::NONE, limit).await
+        self.inner.shared.store.versions_in(&Span { before, ..Span::DELETED }, &VersionExclusions::NONE, limit).await
     }
 
     /// Waits until all currently stored changes are published, at most `within`. Changes of other replicas are
     /// published with a delay.
-    pub async fn caught_up(&self, within: Duration) -> Result<(), Error> {
+    pub async fn wait_until_published(&self, within: Duration) -> Result<(), Error> {
         let latest = self.inner.shared.store.latest().await?;
         let mut follower = self.follow(Seq(latest.0.saturating_sub(1)));
         if self.seq() < latest && tokio::time::timeout(within, follower.wait()).await.is_err() {
@@ -119,15 +119,15 @@ impl Index {
     pub async fn page_of_snapshot(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
         let mut page = self.page_as_of(query, limit, seq).await?;
         let store = &self.inner.shared.store;
-        let most = limit.clamp(1, MAX_LOST);
-        let lost = store.lost_since(seq, &query.collection, query.after.as_ref(), most).await?;
+        let most = limit.clamp(1, MAX_SUPERSEDED);
+        let superseded = store.superseded_since(seq, &query.collection, query.after.as_ref(), most).await?;
         // The page ends where either list ends.
-        let ends = [page.next, lost.get(most - 1).map(|last| key_of(&last.object.record))];
+        let ends = [page.next, superseded.get(most - 1).map(|last| key_of(&last.object.record))];
         page.next = ends.into_iter().flatten().min();
         let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
         page.objects.retain(|object| is_within(&object.record));
         let known: HashSet<u64> = page.objects.iter().map(|object| object.record.id).collect();
-        for version in lost {
+        for version in superseded {
             let record = &version.object.record;
             if is_within(record) && !known.contains(&record.id) && query.matches(record)? {
                 page.objects.push(version.object);
@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// True if no deletion after this change has been pruned.
-    pub async fn knows_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
+    pub async fn has_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
         Ok(self.inner.shared.store.pruned().await? <= seq)
     }
 
@@ -186,8 +186,13 @@ impl Index {
     }
 
     /// Records of a collection with an indexed label, in key order. `value` None: any value.
-    pub async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
-        self.inner.shared.store.labelled(key, label, value).await
+    pub async fn records_with_label(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error> {
+        self.inner.shared.store.records_with_label(key, label, value).await
     }
 
     /// One page of records without bodies: up to `limit`, and where the next page starts.
@@ -202,7 +207,7 @@ impl Index {
     /// The objects of records. Objects deleted in the meantime are omitted, changed ones are returned in their
     /// current state.
     pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
-        let parts: Vec<Vec<Record>> = divided(records, BODIES);
+        let parts: Vec<Vec<Record>> = split_into_chunks(records, BODIES_PER_TASK);
         // Decompression is CPU work, so it is distributed over the cores.
         let unpacked = parts.into_iter().map(|part| {
             let store = Arc::clone(&self.inner.shared.store);
@@ -210,7 +215,7 @@ impl Index {
         });
         let mut objects = Vec::new();
         for part in unpacked.collect::<Vec<_>>() {
-            objects.extend(joined(part.await)?);
+            objects.extend(join_result(part.await)?);
         }
         Ok(objects)
     }
@@ -222,7 +227,7 @@ impl Index {
 }
 
 /// Chunks of at most `most` items, in order.
-fn divided<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
+fn split_into_chunks<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
     let mut parts = Vec::with_capacity(all.len().div_ceil(most));
     while all.len() > most {
         let rest = all.split_off(most);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_of_the_living_is_elected() {
+    async fn one_live_replica_is_elected() {
         let all: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
         let elected: Vec<&String> = all.iter().filter(|replica| is_elected(replica, &all)).collect();
         let [first] = elected[..] else { panic!("{elected:?} are elected") };

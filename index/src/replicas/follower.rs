@@ -7,7 +7,7 @@ use super::{Claims, STOP_AFTER};
 use crate::index::Health;
 use crowsnest_store::Error;
 use crowsnest_store::Store;
-use crowsnest_store::postgres::{CHANGES_AT_ONCE, Log, PostgresStore};
+use crowsnest_store::postgres::{Log, MAX_CHANGES_PER_READ, PostgresStore};
 use crowsnest_store::tail::Tail;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Name in [`Health`].
-const CHANGES: &str = "changes of other replicas";
+const HEALTH_KEY: &str = "changes of other replicas";
 
 pub(crate) struct LogFollower {
     pub store: Arc<PostgresStore>,
     pub tail: Arc<Tail>,
     pub claims: Arc<Claims>,
     /// Notified with each commit, because states of collections may have changed as well.
-    pub heard: Arc<Notify>,
+    pub commit_notify: Arc<Notify>,
     pub health: watch::Sender<Health>,
 }
 
@@ -33,18 +33,18 @@ impl LogFollower {
     /// Runs until stopped; an outage only causes a delay.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut listener: Option<PgListener> = None;
-        let mut followed = Instant::now();
+        let mut last_success = Instant::now();
         loop {
             if listener.is_none() {
-                listener = tokio::time::timeout(POLL, self.store.listen()).await.ok().and_then(Result::ok);
+                listener = tokio::time::timeout(POLL_INTERVAL, self.store.listen()).await.ok().and_then(Result::ok);
             }
             match self.catch_up().await {
                 Ok(()) => {
-                    followed = Instant::now();
-                    self.health.send_if_modified(|health| health.remove(CHANGES).is_some());
+                    last_success = Instant::now();
+                    self.health.send_if_modified(|health| health.remove(HEALTH_KEY).is_some());
                 }
                 Err(error) => {
-                    self.fails(followed, error.chain());
+                    self.report_failure(last_success, error.chain());
                     listener = None;
                 }
             }
@@ -56,8 +56,8 @@ impl LogFollower {
             };
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = self.claims.behind.notified() => {}
-                () = tokio::time::sleep(POLL) => {
+                () = self.claims.missing_changes.notified() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {
                     // Notifications were missed: reconnect.
                     if self.store.latest().await.is_ok_and(|latest| latest > self.tail.latest()) {
                         listener = None;
@@ -68,7 +68,7 @@ impl LogFollower {
                         Ok(Some(_)) => while listener.as_mut().is_some_and(|l| l.next_buffered().is_some()) {},
                         Ok(None) | Err(_) => listener = None,
                     }
-                    self.heard.notify_one();
+                    self.commit_notify.notify_one();
                 }
             }
         }
@@ -76,21 +76,21 @@ impl LogFollower {
 
     /// A short outage only causes a delay. A replica that stays behind becomes unready, so that readers use another
     /// one.
-    fn fails(&self, followed: Instant, trouble: String) {
-        if followed.elapsed() < STOP_AFTER {
-            tracing::debug!(trouble, "cannot follow the changes of other replicas");
-        } else if !self.health.borrow().contains_key(CHANGES) {
+    fn report_failure(&self, last_success: Instant, reason: String) {
+        if last_success.elapsed() < STOP_AFTER {
+            tracing::debug!(reason, "cannot follow the changes of other replicas");
+        } else if !self.health.borrow().contains_key(HEALTH_KEY) {
             tracing::warn!(
-                trouble,
+                reason,
                 "cannot follow the changes of other replicas; the data of this replica is becoming stale"
             );
-            self.health.send_modify(|health| drop(health.insert(CHANGES, trouble)));
+            self.health.send_modify(|health| drop(health.insert(HEALTH_KEY, reason)));
         }
     }
 
     async fn catch_up(&self) -> Result<(), Error> {
         loop {
-            match self.store.changes(self.tail.latest(), CHANGES_AT_ONCE).await? {
+            match self.store.changes(self.tail.latest(), MAX_CHANGES_PER_READ).await? {
                 Log::Changes(changes) if changes.is_empty() => return Ok(()),
                 // Changes that the writer published in the meantime are skipped; the result cannot have gaps.
                 Log::Changes(changes) => drop(self.tail.publish(changes)),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct SharedInterests {
     pub store: Arc<PostgresStore>,
@@ -40,7 +40,7 @@ impl SharedInterests {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 changed = version.changed() => if changed.is_err() { return Ok(()) },
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
@@ -54,8 +54,8 @@ impl SharedInterests {
             let key = (replica.clone(), (clusters.clone(), resource.clone(), namespaces.clone()));
             guards.entry(key).or_insert_with(|| {
                 let (clusters, resource) = (clusters.clone(), resource.clone());
-                let (namespaces, why) = (namespaces.clone(), InterestReason::Replica(replica.clone()));
-                self.interests.declare(Interest { clusters, resource, namespaces, why })
+                let (namespaces, reason) = (namespaces.clone(), InterestReason::Replica(replica.clone()));
+                self.interests.declare(Interest { clusters, resource, namespaces, reason })
             });
         }
         guards.retain(|key, _| remote.contains(key));
@@ -67,7 +67,7 @@ fn replica_interests(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
     // Stored rows name one cluster or all, so an interest in no cluster has no row.
     let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
     let own = |interest: &&Interest| {
-        !matches!(interest.why, InterestReason::Search | InterestReason::Rights | InterestReason::Replica(_))
+        !matches!(interest.reason, InterestReason::Search | InterestReason::Authorization | InterestReason::Replica(_))
             && !in_none(interest)
     };
     let key_of =
@@ -88,7 +88,7 @@ mod tests {
             clusters,
             resource: Gvr::new("apps", "v1", "deployments"),
             namespaces: Namespaces::All,
-            why: InterestReason::ResourceRegistry("all".to_owned()),
+            reason: InterestReason::ResourceRegistry("all".to_owned()),
         };
         assert_eq!(replica_interests(&[interest(Clusters::All)]).len(), 1);
         assert!(replica_interests(&[interest(Clusters::Names(BTreeSet::new()))]).is_empty());

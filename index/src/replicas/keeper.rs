@@ -4,12 +4,12 @@
 //! executes the plan, which may wait for the write lock. An outage ends neither of them.
 
 use super::plan::{Plan, plan};
-use super::{BEAT_EVERY, Claim, Claims, STOP_AFTER};
+use super::{Claim, Claims, LEASE_RENEWAL_INTERVAL, STOP_AFTER};
 use crate::collect::Shared;
 use crate::index::Health;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::ReplicaView;
 use crowsnest_store::Store;
-use crowsnest_store::View;
 use crowsnest_store::postgres::PostgresStore;
 use crowsnest_store::{CollectionKey, CollectionState, Error};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,38 +20,39 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Time limits for renewing the lease and for changing claims.
-const BEAT_TIMEOUT: Duration = Duration::from_millis(1500);
+const RENEWAL_TIMEOUT: Duration = Duration::from_millis(1500);
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Name in [`Health`].
-const DATABASE: &str = "database";
+const HEALTH_KEY: &str = "database";
 
-pub(crate) struct Keeper {
+pub(crate) struct LeaseKeeper {
     pub store: Arc<PostgresStore>,
     pub shared: Arc<Shared>,
     pub claims: Arc<Claims>,
     pub health: watch::Sender<Health>,
     /// The result of the last renewal.
-    pub view: watch::Sender<View>,
+    pub view: watch::Sender<ReplicaView>,
     /// The live replicas, including this one.
     pub live: watch::Sender<BTreeSet<String>>,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        tokio::join!(self.beat(&stop), self.obey(&stop));
+        tokio::join!(self.renew_lease(&stop), self.execute_plans(&stop));
         // Collectors stop with the same token; releasing the lease lets other replicas take over immediately.
-        let left = tokio::time::timeout(LEAVE_TIMEOUT, self.store.leave()).await;
+        let left = tokio::time::timeout(LEAVE_TIMEOUT, self.store.end_lease()).await;
         if let Ok(Err(error)) = left {
             tracing::debug!(error = error.chain(), "cannot release the lease; it will expire");
         }
         Ok(())
     }
 
-    async fn beat(&self, stop: &CancellationToken) {
-        let mut pass = tokio::time::interval(BEAT_EVERY);
+    /// Renews the lease at intervals and gives up the claims while the database does not respond.
+    async fn renew_lease(&self, stop: &CancellationToken) {
+        let mut pass = tokio::time::interval(LEASE_RENEWAL_INTERVAL);
         pass.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut answered = Instant::now();
+        let mut responded_at = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -59,35 +60,36 @@ impl Keeper {
             }
             let began = Instant::now();
             // The lease counts from before the request, so a late response is treated as lost.
-            let by = (answered + STOP_AFTER).clamp(began + BEAT_EVERY / 4, began + BEAT_TIMEOUT);
-            // A replica that gave up lets its lease expire and renews it only after the database responds: a
-            // replica that cannot receive responses must not keep its clusters.
-            let alive = answered.elapsed() < STOP_AFTER;
-            let trouble = match tokio::time::timeout_at(by, self.store.beat(alive)).await {
+            let by = (responded_at + STOP_AFTER).clamp(began + LEASE_RENEWAL_INTERVAL / 4, began + RENEWAL_TIMEOUT);
+            // A replica that gave up its claims lets its lease expire and renews it only after the database responds:
+            // a replica that cannot receive responses must not keep its clusters.
+            let alive = responded_at.elapsed() < STOP_AFTER;
+            let reason = match tokio::time::timeout_at(by, self.store.renew_lease(alive)).await {
                 Ok(Ok(view)) => {
-                    answered = began;
+                    responded_at = began;
                     self.live.send_if_modified(|live| {
                         let changed = *live != view.live;
                         live.clone_from(&view.live);
                         changed
                     });
-                    self.view.send_replace(View { requested_at: Some(began), ..view });
-                    self.health.send_if_modified(|health| health.remove(DATABASE).is_some());
+                    self.view.send_replace(ReplicaView { requested_at: Some(began), ..view });
+                    self.health.send_if_modified(|health| health.remove(HEALTH_KEY).is_some());
                     continue;
                 }
                 Ok(Err(error)) => error.chain(),
                 Err(_) => "the database did not respond".to_owned(),
             };
-            if answered.elapsed() >= STOP_AFTER {
+            if responded_at.elapsed() >= STOP_AFTER {
                 // Never an error: a replica can claim its clusters again.
-                let gave_up = self.claims.give_up(Error::StoreFormat(trouble.clone()));
+                let gave_up = self.claims.give_up(Error::StoreFormat(reason.clone()));
                 debug_assert!(gave_up.is_ok());
-                self.health.send_modify(|health| drop(health.insert(DATABASE, trouble)));
+                self.health.send_modify(|health| drop(health.insert(HEALTH_KEY, reason)));
             }
         }
     }
 
-    async fn obey(&self, stop: &CancellationToken) {
+    /// Changes the claims according to the plan after each renewal of the lease.
+    async fn execute_plans(&self, stop: &CancellationToken) {
         let mut view = self.view.subscribe();
         let mut followed: Option<Instant> = None;
         loop {
@@ -105,7 +107,7 @@ impl Keeper {
             if plan == Plan::default() {
                 continue;
             }
-            let work = tokio::time::timeout(CLAIM_TIMEOUT, self.follow(&plan));
+            let work = tokio::time::timeout(CLAIM_TIMEOUT, self.execute_plan(&plan));
             tokio::select! {
                 () = stop.cancelled() => return,
                 done = work => match done {
@@ -119,24 +121,24 @@ impl Keeper {
     }
 
     /// Clusters to collect, and stored clusters to drop because they left.
-    fn clusters(&self, view: &View) -> BTreeSet<ClusterName> {
+    fn clusters(&self, view: &ReplicaView) -> BTreeSet<ClusterName> {
         let mut clusters = view.stored.clone();
         clusters.insert(ClusterName::control_plane());
         clusters.extend(self.shared.fleet.members().iter().map(|member| member.name().clone()));
         clusters
     }
 
-    async fn follow(&self, plan: &Plan) -> Result<(), Error> {
+    async fn execute_plan(&self, plan: &Plan) -> Result<(), Error> {
         // Stops the collectors first; their queued batches are rejected.
         self.claims.remove(plan.lost.iter().chain(plan.release.keys()));
         if !plan.release.is_empty() {
             tracing::info!(clusters = ?names(plan.release.keys()), "releasing clusters");
-            self.store.release(&plan.release).await?;
+            self.store.release_claims(&plan.release).await?;
         }
         if !plan.take.is_empty() {
-            let taken = self.store.take(&plan.take, &plan.dead).await?;
+            let taken = self.store.claim_clusters(&plan.take, &plan.dead).await?;
             if !taken.is_empty() {
-                tracing::info!(clusters = ?names(taken.keys()), "claimed");
+                tracing::info!(clusters = ?names(taken.keys()), "claimed clusters");
             }
             // Read after claiming, so that no later write changes these positions.
             let mut claims: BTreeMap<ClusterName, Claim> = BTreeMap::new();
@@ -147,10 +149,10 @@ impl Keeper {
             for collection in self.store.collections().await? {
                 let Some(claim) = claims.get_mut(&collection.key.cluster) else { continue };
                 claim.scopes.insert(collection.key.clone(), collection.scope);
-                let trouble = Some("it is being resumed by another replica".to_owned());
-                stored.insert(collection.key, CollectionState { trouble, ..collection.state });
+                let stale_reason = Some("it is being resumed by another replica".to_owned());
+                stored.insert(collection.key, CollectionState { stale_reason, ..collection.state });
             }
-            let _taking = self.claims.taking.lock();
+            let _update = self.claims.update_lock.lock();
             for (key, _) in self.shared.states.all() {
                 if claims.contains_key(&key.cluster) && !stored.contains_key(&key) {
                     self.shared.states.remove(&key);

@@ -10,7 +10,7 @@
 //! - **Assignment** of clusters is a pure function of the live replicas ([`plan`]): rendezvous hashing, so that a replica that
 //!   joins or leaves moves only its own share. A claim has an epoch that grows with every claim and is checked in each write
 //!   transaction: a replica that lost a claim while it was suspended or disconnected can no longer write.
-//! - **Time.** Other replicas take a cluster over once the lease has expired by the database's clock ([`LEASE`]). A replica
+//! - **Time.** Other replicas take a cluster over once the lease has expired by the database's clock ([`crowsnest_store::LEASE_DURATION`]). A replica
 //!   without a response stops by its own clock before that ([`STOP_AFTER`]).
 //! - **An external index** is written by one of the replicas ([`election`]).
 //! - **Readers** of every replica follow the whole change log into their own tail and text index.
@@ -34,7 +34,7 @@ use tokio::sync::{Notify, watch};
 
 /// Time without a response after which a replica stops collecting. The rest of the lease covers responses in transit.
 pub(crate) const STOP_AFTER: Duration = Duration::from_secs(3);
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A claim of this replica.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,30 +56,30 @@ enum Held {
 pub(crate) struct Claims {
     held: watch::Sender<Held>,
     /// Notified when the writer could not publish its changes because earlier ones of another replica are missing.
-    pub behind: Notify,
+    pub missing_changes: Notify,
     /// Held while claims and positions of clusters are updated together, so that a state of another replica read before
     /// cannot overwrite them.
-    taking: Mutex<()>,
+    update_lock: Mutex<()>,
 }
 
 impl Claims {
     pub fn everything() -> Self {
-        Self::holding(Held::Everything)
+        Self::new(Held::Everything)
     }
 
     /// For a replica without claims.
     pub fn none() -> Self {
-        Self::holding(Held::Some(Arc::default()))
+        Self::new(Held::Some(Arc::default()))
     }
 
-    fn holding(held: Held) -> Self {
-        Self { held: watch::Sender::new(held), behind: Notify::new(), taking: Mutex::new(()) }
+    fn new(held: Held) -> Self {
+        Self { held: watch::Sender::new(held), missing_changes: Notify::new(), update_lock: Mutex::new(()) }
     }
 
     /// Epoch under which this process may collect a cluster; None: it must not.
     pub fn epoch_of(&self, cluster: &ClusterName) -> Option<Epoch> {
         match &*self.held.borrow() {
-            Held::Everything => Some(Epoch::ALONE),
+            Held::Everything => Some(Epoch::UNSHARED),
             Held::Some(claims) => claims.get(cluster).map(|claim| claim.epoch),
         }
     }
@@ -120,8 +120,8 @@ impl Claims {
         });
     }
 
-    /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A single
-    /// process cannot recover in this way and gets the error back.
+    /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A
+    /// single process cannot recover in this way; the error is returned.
     pub fn give_up(&self, error: Error) -> Result<(), Error> {
         if matches!(&*self.held.borrow(), Held::Everything) {
             return Err(error);

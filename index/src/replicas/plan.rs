@@ -1,7 +1,7 @@
-//! Assigns clusters to replicas. Pure.
+//! Assigns clusters to replicas; pure functions.
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_store::{Epoch, View};
+use crowsnest_store::{Epoch, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The replica that should collect a cluster, by rendezvous hashing: the one with the highest hash for the cluster.
@@ -39,7 +39,7 @@ pub(crate) fn plan(
     me: &str,
     clusters: &BTreeSet<ClusterName>,
     held: &BTreeMap<ClusterName, Epoch>,
-    view: &View,
+    view: &ReplicaView,
 ) -> Plan {
     let mut plan = Plan::default();
     for (cluster, epoch) in held {
@@ -152,7 +152,7 @@ mod tests {
             });
             parts.collect()
         };
-        let view = View {
+        let view = ReplicaView {
             requested_at: None,
             live: live.split_whitespace().map(str::to_owned).collect(),
             claims: read(claims),
@@ -175,7 +175,7 @@ mod tests {
         let cluster = (0..).map(|nth| name(&format!("m{nth}")));
         let moving = cluster.into_iter().find(|c| owner(c.as_str(), all.iter().map(String::as_str)) == Some(&all[1]));
         let moving = moving.unwrap();
-        let mut view = View { live: all.iter().cloned().collect(), ..View::default() };
+        let mut view = ReplicaView { live: all.iter().cloned().collect(), ..ReplicaView::default() };
         view.claims.insert(moving.clone(), (Some(all[0].clone()), Epoch(4)));
         let clusters = BTreeSet::from([moving.clone()]);
         let held = BTreeMap::from([(moving.clone(), Epoch(4))]);

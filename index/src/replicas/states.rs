@@ -3,8 +3,8 @@
 
 use super::Claims;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::ReplicaView;
 use crowsnest_store::States;
-use crowsnest_store::View;
 use crowsnest_store::postgres::PostgresStore;
 use crowsnest_store::{CollectionKey, CollectionState, Error};
 use std::collections::{BTreeSet, HashMap};
@@ -14,21 +14,22 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Polling interval without notifications, and minimum interval between two reads.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const AT_MOST_EVERY: Duration = Duration::from_millis(200);
-const NOBODY: &str = "no replica currently collects it";
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(200);
+const NO_COLLECTOR: &str = "no replica currently collects it";
 
 pub(crate) struct SharedStates {
     pub store: Arc<PostgresStore>,
     pub states: Arc<States>,
     pub claims: Arc<Claims>,
-    pub view: watch::Receiver<View>,
-    pub heard: Arc<Notify>,
+    pub view: watch::Receiver<ReplicaView>,
+    pub commit_notify: Arc<Notify>,
     /// Errors of this replica's collections as stored in the database.
-    written: HashMap<CollectionKey, Option<String>>,
+    stored_errors: HashMap<CollectionKey, Option<String>>,
     /// Database time up to which the states of other replicas were read; None: not yet.
-    read: Option<String>,
-    leaderless: BTreeSet<ClusterName>,
+    read_until: Option<String>,
+    /// Clusters that no live replica collects.
+    uncollected: BTreeSet<ClusterName>,
 }
 
 impl SharedStates {
@@ -36,11 +37,11 @@ impl SharedStates {
         store: Arc<PostgresStore>,
         states: Arc<States>,
         claims: Arc<Claims>,
-        view: watch::Receiver<View>,
-        heard: Arc<Notify>,
+        view: watch::Receiver<ReplicaView>,
+        commit_notify: Arc<Notify>,
     ) -> Self {
-        let (written, read, leaderless) = (HashMap::new(), None, BTreeSet::new());
-        Self { store, states, claims, view, heard, written, read, leaderless }
+        let (stored_errors, read_until, uncollected) = (HashMap::new(), None, BTreeSet::new());
+        Self { store, states, claims, view, commit_notify, stored_errors, read_until, uncollected }
     }
 
     /// Runs until stopped; an outage only causes a delay.
@@ -49,68 +50,69 @@ impl SharedStates {
         loop {
             version.borrow_and_update();
             let done = async {
-                self.tell().await?;
-                self.hear().await
+                self.write_own().await?;
+                self.read_others().await
             };
             if let Err(error) = done.await {
                 tracing::debug!(error = error.chain(), "cannot share the state of collections");
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = self.heard.notified() => {}
+                () = self.commit_notify.notified() => {}
                 changed = version.changed() => if changed.is_err() { return Ok(()) },
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(AT_MOST_EVERY) => {}
+                () = tokio::time::sleep(MIN_READ_INTERVAL) => {}
             }
         }
     }
 
     /// Stores changed errors of the collections that this replica collects.
-    async fn tell(&mut self) -> Result<(), Error> {
+    async fn write_own(&mut self) -> Result<(), Error> {
         let all = self.states.all();
-        let mut news = Vec::new();
+        let mut changed = Vec::new();
         for (key, state) in &all {
             let Some(epoch) = self.claims.epoch_of(&key.cluster) else { continue };
-            if self.written.get(key) != Some(&state.trouble) {
-                news.push((key.clone(), epoch, state.trouble.clone()));
+            if self.stored_errors.get(key) != Some(&state.stale_reason) {
+                changed.push((key.clone(), epoch, state.stale_reason.clone()));
             }
         }
-        self.written.retain(|key, _| self.claims.epoch_of(&key.cluster).is_some());
-        if !news.is_empty() {
-            self.store.note(&news).await?;
-            self.written.extend(news.into_iter().map(|(key, _, trouble)| (key, trouble)));
+        self.stored_errors.retain(|key, _| self.claims.epoch_of(&key.cluster).is_some());
+        if !changed.is_empty() {
+            self.store.write_stale_reasons(&changed).await?;
+            self.stored_errors.extend(changed.into_iter().map(|(key, _, reason)| (key, reason)));
         }
         Ok(())
     }
 
     /// Reads the states of other replicas' collections.
-    async fn hear(&mut self) -> Result<(), Error> {
+    async fn read_others(&mut self) -> Result<(), Error> {
         let view = self.view.borrow().clone();
-        let led = |cluster: &ClusterName| view.is_led(cluster);
-        let leaderless: BTreeSet<ClusterName> = view.stored.iter().filter(|cluster| !led(cluster)).cloned().collect();
-        if leaderless != self.leaderless {
-            // The leaders changed: read all states again.
-            self.read = None;
-            self.leaderless = leaderless;
+        let is_collected = |cluster: &ClusterName| view.is_collected(cluster);
+        let uncollected: BTreeSet<ClusterName> =
+            view.stored.iter().filter(|cluster| !is_collected(cluster)).cloned().collect();
+        if uncollected != self.uncollected {
+            // The collecting replicas changed: read all states again.
+            self.read_until = None;
+            self.uncollected = uncollected;
         }
-        let (found, now) = self.store.collections_since(self.read.as_deref()).await?;
-        let _taking = self.claims.taking.lock();
-        for (gone, stored) in found {
+        let (found, now) = self.store.collections_since(self.read_until.as_deref()).await?;
+        let _update = self.claims.update_lock.lock();
+        for (is_gone, stored) in found {
             if self.claims.epoch_of(&stored.key.cluster).is_some() {
                 continue;
             }
-            if gone {
+            if is_gone {
                 self.states.remove(&stored.key);
                 continue;
             }
-            let silent = self.leaderless.contains(&stored.key.cluster).then(|| NOBODY.to_owned());
-            let trouble = stored.state.trouble.or(silent);
-            self.states.update(&stored.key, |state| *state = CollectionState { trouble, ..stored.state });
+            let silent = self.uncollected.contains(&stored.key.cluster).then(|| NO_COLLECTOR.to_owned());
+            let stale_reason = stored.state.stale_reason.or(silent);
+            self.states.update(&stored.key, |state| *state = CollectionState { stale_reason, ..stored.state });
         }
-        self.read = Some(now);
+        self.read_until = Some(now);
         Ok(())
     }
 }

@@ -4,8 +4,8 @@
 
 use super::codec::Codec;
 use super::decide::Target;
-use super::rows::{Columns, record_in};
-use super::{Batch, VersionExclusions, Wanted};
+use super::rows::{Columns, decode_record};
+use super::{Batch, NamespaceFilter, VersionExclusions};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of namespaces in a query's exclusions.
-const MOST_NAMESPACES: usize = 1_000;
+const MAX_NAMESPACES: usize = 1_000;
 
 /// Collections by name and id, and the codec.
 pub(super) struct Catalog {
@@ -47,26 +47,26 @@ impl Catalog {
         names.by_id.insert(id, (key.clone(), kind));
     }
 
-    /// See [`super::Store::narrowing`].
-    pub fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
+    /// See [`super::Store::exclusions`].
+    pub fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
         let known: Vec<(i64, CollectionKey)> =
             self.names.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
-        let (mut narrowing, mut namespaces) = (VersionExclusions::NONE, BTreeSet::new());
+        let (mut exclusions, mut namespaces) = (VersionExclusions::NONE, BTreeSet::new());
         for (id, key) in known {
             match wanted(&key) {
                 None => {}
-                Some(some) if some.is_empty() => narrowing.nothing.push(id),
+                Some(some) if some.is_empty() => exclusions.excluded.push(id),
                 Some(some) => {
-                    narrowing.limited.push(id);
+                    exclusions.limited.push(id);
                     namespaces.extend(some);
                 }
             }
         }
-        if namespaces.len() > MOST_NAMESPACES {
-            return VersionExclusions { nothing: narrowing.nothing, ..VersionExclusions::NONE };
+        if namespaces.len() > MAX_NAMESPACES {
+            return VersionExclusions { excluded: exclusions.excluded, ..VersionExclusions::NONE };
         }
-        narrowing.namespaces = namespaces.into_iter().collect();
-        narrowing
+        exclusions.namespaces = namespaces.into_iter().collect();
+        exclusions
     }
 
     /// The target of a batch, with the kind from the batch, from earlier batches in the transaction, or from the
@@ -80,15 +80,15 @@ impl Catalog {
     }
 
     /// From a row that begins with [`super::rows::COLUMNS`].
-    pub fn record_of(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
+    pub fn decode_record(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
         let (key, kind) = self.name_of(collection).ok_or(Error::Stopped)?;
-        record_in(from, &Target { id: collection, key, kind })
+        decode_record(from, &Target { id: collection, key, kind })
     }
 
     /// From a row that begins with [`super::rows::OBJECT_COLUMNS`], or the same without a body.
-    pub fn object_of(&self, from: &impl Columns) -> Result<Object, Error> {
+    pub fn decode_object(&self, from: &impl Columns) -> Result<Object, Error> {
         let fail = |e| Error::store("has an invalid row", e);
-        let record = self.record_of(from, from.number(12).map_err(fail)?)?;
+        let record = self.decode_record(from, from.number(12).map_err(fail)?)?;
         let packed = from.bytes(14).map_err(fail)?;
         let body = match packed.is_empty() {
             true => Bytes::new(),
@@ -106,20 +106,20 @@ mod tests {
 
     #[rstest]
     #[case::some(2, 1, 2)]
-    #[case::at_the_limit(MOST_NAMESPACES, 1, MOST_NAMESPACES)]
-    #[case::too_many(MOST_NAMESPACES + 1, 0, 0)]
+    #[case::at_the_limit(MAX_NAMESPACES, 1, MAX_NAMESPACES)]
+    #[case::too_many(MAX_NAMESPACES + 1, 0, 0)]
     fn the_number_of_namespaces_is_limited(#[case] namespaces: usize, #[case] limited: usize, #[case] expected: usize) {
         let catalog = Catalog::new(Arc::default());
         for (id, resource) in [(1, "pods"), (2, "secrets"), (3, "nodes")] {
             let key = CollectionKey::new(ClusterName::parse("member1").unwrap(), Gvr::new("", "v1", resource));
             catalog.insert(id, &key, "Kind".into());
         }
-        let narrowing = catalog.narrowing(&mut |key| match &*key.resource.resource {
+        let exclusions = catalog.exclusions(&mut |key| match &*key.resource.resource {
             "pods" => Some((0..namespaces).map(|nth| format!("team-{nth}")).collect()),
             "secrets" => Some(BTreeSet::new()),
             _ => None,
         });
-        assert_eq!((narrowing.nothing.as_slice(), narrowing.limited.len()), ([2].as_slice(), limited));
-        assert_eq!(narrowing.namespaces.len(), expected);
+        assert_eq!((exclusions.excluded.as_slice(), exclusions.limited.len()), ([2].as_slice(), limited));
+        assert_eq!(exclusions.namespaces.len(), expected);
     }
 }

@@ -1,7 +1,9 @@
+//! Report of a cache check.
+
 use serde::Serialize;
 
 /// Maximum number of problems listed; the others are counted.
-const SHOWN: usize = 20;
+const MAX_PROBLEMS: usize = 20;
 
 /// Result of checking a cache.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -24,7 +26,7 @@ impl CheckReport {
         self.problems.is_empty()
     }
 
-    pub fn problem(&mut self, text: String) {
-        if self.problems.len() < SHOWN { self.problems.push(text) } else { self.more += 1 }
+    pub fn add_problem(&mut self, text: String) {
+        if self.problems.len() < MAX_PROBLEMS { self.problems.push(text) } else { self.more += 1 }
     }
 }

@@ -11,22 +11,22 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, compress_bound};
 
-const LEVEL: i32 = 1;
-const DICTIONARY_BYTES: usize = 32 << 10;
-const SAMPLES: usize = 128;
-const SAMPLE_BYTES: usize = 1 << 20;
+const COMPRESSION_LEVEL: i32 = 1;
+const MAX_DICTIONARY_BYTES: usize = 32 << 10;
+const MAX_SAMPLES: usize = 128;
+const MAX_SAMPLE_BYTES: usize = 1 << 20;
 /// Number of contexts kept for reuse; additional callers create their own.
-const CONTEXTS: usize = 8;
+const MAX_IDLE_CONTEXTS: usize = 8;
 /// Larger than any object that a member may send; a larger size means corruption.
-const MAX_BODY: usize = 64 << 20;
+const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Compresses and decompresses. Shared by collectors and readers.
 #[derive(Default)]
 pub struct Codec {
     dictionaries: RwLock<Dictionaries>,
     samples: Mutex<HashMap<String, Samples>>,
-    packers: Mutex<Vec<CCtx<'static>>>,
-    unpackers: Mutex<Vec<DCtx<'static>>>,
+    compressors: Mutex<Vec<CCtx<'static>>>,
+    decompressors: Mutex<Vec<DCtx<'static>>>,
 }
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Dictionaries {
     by_id: HashMap<u32, Arc<DDict<'static>>>,
     by_kind: HashMap<String, (u32, Arc<CDict<'static>>)>,
     /// Kinds whose dictionary is trained, being trained, or not worthwhile.
-    settled: HashSet<String>,
+    decided_kinds: HashSet<String>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl TrainingSet {
     /// Takes tens of milliseconds of CPU: do not call it on async threads. None if the samples have too little in
     /// common.
     pub fn train(&self) -> Option<Vec<u8>> {
-        zstd::dict::from_continuous(&self.bytes, &self.sizes, DICTIONARY_BYTES).ok()
+        zstd::dict::from_continuous(&self.bytes, &self.sizes, MAX_DICTIONARY_BYTES).ok()
     }
 }
 
@@ -67,41 +67,41 @@ impl std::fmt::Debug for Codec {
 impl Codec {
     /// Adds a stored dictionary. The newest of a kind is used for compression.
     pub fn install(&self, id: u32, kind: &str, dictionary: &[u8]) {
-        let packer = CDict::create(dictionary, LEVEL);
-        let unpacker = DDict::create(dictionary);
+        let compressor = CDict::create(dictionary, COMPRESSION_LEVEL);
+        let decompressor = DDict::create(dictionary);
         let mut dictionaries = self.dictionaries.write();
-        dictionaries.by_id.insert(id, Arc::new(unpacker));
-        dictionaries.by_kind.insert(kind.to_owned(), (id, Arc::new(packer)));
-        dictionaries.settled.insert(kind.to_owned());
+        dictionaries.by_id.insert(id, Arc::new(decompressor));
+        dictionaries.by_kind.insert(kind.to_owned(), (id, Arc::new(compressor)));
+        dictionaries.decided_kinds.insert(kind.to_owned());
         drop(dictionaries);
         self.samples.lock().remove(kind);
     }
 
     /// True if the dictionary is available; 0 means no dictionary.
-    pub fn knows(&self, id: u32) -> bool {
+    pub fn has_dictionary(&self, id: u32) -> bool {
         id == 0 || self.dictionaries.read().by_id.contains_key(&id)
     }
 
     /// The highest dictionary number.
-    pub fn newest(&self) -> u32 {
+    pub fn newest_dictionary(&self) -> u32 {
         self.dictionaries.read().by_id.keys().copied().max().unwrap_or_default()
     }
 
     /// Compresses a body of a kind (`group/Kind`). Also returns a training set, once, when this body completes it.
     pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(Packed, Option<TrainingSet>), Error> {
-        let (dictionary, settled) = {
+        let (dictionary, is_decided) = {
             let dictionaries = self.dictionaries.read();
-            (dictionaries.by_kind.get(kind).cloned(), dictionaries.settled.contains(kind))
+            (dictionaries.by_kind.get(kind).cloned(), dictionaries.decided_kinds.contains(kind))
         };
-        let training = if settled { None } else { self.sample(kind, body) };
-        let mut context = self.packers.lock().pop().unwrap_or_else(CCtx::create);
+        let training = if is_decided { None } else { self.sample(kind, body) };
+        let mut context = self.compressors.lock().pop().unwrap_or_else(CCtx::create);
         let mut bytes: Vec<u8> = Vec::with_capacity(compress_bound(body.len()));
         let (id, result) = match &dictionary {
             Some((id, dictionary)) => (*id, context.compress_using_cdict(&mut bytes, body, dictionary)),
-            None => (0, context.compress(&mut bytes, body, LEVEL)),
+            None => (0, context.compress(&mut bytes, body, COMPRESSION_LEVEL)),
         };
-        let mut idle = self.packers.lock();
-        if idle.len() < CONTEXTS {
+        let mut idle = self.compressors.lock();
+        if idle.len() < MAX_IDLE_CONTEXTS {
             idle.push(context);
         }
         drop(idle);
@@ -113,16 +113,16 @@ impl Codec {
     fn sample(&self, kind: &str, body: &[u8]) -> Option<TrainingSet> {
         let mut all = self.samples.lock();
         let samples = all.entry(kind.to_owned()).or_default();
-        if body.len() <= SAMPLE_BYTES / 4 {
+        if body.len() <= MAX_SAMPLE_BYTES / 4 {
             samples.bytes.extend_from_slice(body);
             samples.sizes.push(body.len());
         }
-        if samples.sizes.len() < SAMPLES && samples.bytes.len() < SAMPLE_BYTES {
+        if samples.sizes.len() < MAX_SAMPLES && samples.bytes.len() < MAX_SAMPLE_BYTES {
             return None;
         }
         let samples = all.remove(kind)?;
         drop(all);
-        self.dictionaries.write().settled.insert(kind.to_owned());
+        self.dictionaries.write().decided_kinds.insert(kind.to_owned());
         Some(TrainingSet { kind: kind.to_owned(), bytes: samples.bytes, sizes: samples.sizes })
     }
 
@@ -131,24 +131,24 @@ impl Codec {
         let fail = |what: &str| Error::Unpack(what.to_owned());
         let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
         let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
-        if size > MAX_BODY {
+        if size > MAX_BODY_BYTES {
             return Err(fail("the size exceeds the limit of an object"));
         }
-        let unpacker = match dictionary {
+        let decompressor = match dictionary {
             0 => None,
             id => {
                 let found = self.dictionaries.read().by_id.get(&id).cloned();
                 Some(found.ok_or_else(|| Error::Unpack(format!("dictionary {id} is missing")))?)
             }
         };
-        let mut context = self.unpackers.lock().pop().unwrap_or_else(DCtx::create);
+        let mut context = self.decompressors.lock().pop().unwrap_or_else(DCtx::create);
         let mut body: Vec<u8> = Vec::with_capacity(size);
-        let result = match &unpacker {
+        let result = match &decompressor {
             Some(dictionary) => context.decompress_using_ddict(&mut body, packed, dictionary),
             None => context.decompress(&mut body, packed),
         };
-        let mut idle = self.unpackers.lock();
-        if idle.len() < CONTEXTS {
+        let mut idle = self.decompressors.lock();
+        if idle.len() < MAX_IDLE_CONTEXTS {
             idle.push(context);
         }
         drop(idle);

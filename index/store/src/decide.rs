@@ -43,7 +43,7 @@ pub(super) struct Put<'s> {
 }
 
 /// A record to delete and to keep as its last version.
-pub(super) struct Burial<'s> {
+pub(super) struct Deletion<'s> {
     pub collection: i64,
     pub seq: Seq,
     /// resourceVersion of the deletion, if the member sent one.
@@ -53,7 +53,7 @@ pub(super) struct Burial<'s> {
 }
 
 /// End of a version.
-pub(super) struct Ending<'s> {
+pub(super) struct VersionEnd<'s> {
     pub id: i64,
     /// Seq of the change that ends it.
     pub ended: i64,
@@ -66,13 +66,13 @@ pub(super) struct Ending<'s> {
 #[derive(Default)]
 pub(super) struct BatchDecision<'s> {
     pub puts: Vec<Put<'s>>,
-    pub burials: Vec<Burial<'s>>,
+    pub deletions: Vec<Deletion<'s>>,
     changes: Vec<Change>,
 }
 
 impl<'s> BatchDecision<'s> {
     /// Adds a step. Each key must occur only once per run.
-    pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
+    pub fn add_step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
         match step {
             Step::Put(draft, packed) => {
                 let same = |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
@@ -82,7 +82,7 @@ impl<'s> BatchDecision<'s> {
                 // Another uid is a new object with the same name; the old object is deleted first.
                 let previous = match previous {
                     Some(old) if old.uid != draft.uid => {
-                        self.bury(target.id, old, None, sequence);
+                        self.delete(target.id, old, None, sequence);
                         None
                     }
                     other => other.map(Arc::new),
@@ -94,7 +94,7 @@ impl<'s> BatchDecision<'s> {
                     namespace: draft.namespace.as_str().into(),
                     name: draft.name.as_str().into(),
                 };
-                let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, sequence.now_ms);
+                let record = rows::record_from_draft(draft, key, Arc::clone(&target.kind), id, seq, sequence.now_ms);
                 self.changes.push(Change {
                     seq,
                     kind: if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
@@ -106,27 +106,27 @@ impl<'s> BatchDecision<'s> {
             Step::Delete { resource_version, .. } => {
                 if let Some(old) = previous {
                     let version = Some(resource_version.as_str()).filter(|version| !version.is_empty());
-                    self.bury(target.id, old, version, sequence);
+                    self.delete(target.id, old, version, sequence);
                 }
             }
         }
     }
 
-    pub fn bury(&mut self, collection: i64, old: Record, version: Option<&'s str>, sequence: &mut Sequence) {
+    pub fn delete(&mut self, collection: i64, old: Record, version: Option<&'s str>, sequence: &mut Sequence) {
         let (old, seq) = (Arc::new(old), sequence.next());
-        self.burials.push(Burial { collection, seq, version, old: Arc::clone(&old), change: self.changes.len() });
-        // The body is added when the row is deleted: see `buried`.
-        self.changes.push(deletion(old, seq, version, sequence.now_ms, Bytes::new()));
+        self.deletions.push(Deletion { collection, seq, version, old: Arc::clone(&old), change: self.changes.len() });
+        // The body is added when the row is deleted: see `add_bodies`.
+        self.changes.push(deletion_change(old, seq, version, sequence.now_ms, Bytes::new()));
     }
 
     /// Versions to keep before their records are deleted or overwritten.
-    pub fn endings(&self) -> impl Iterator<Item = Ending<'s>> {
-        let buried = self.burials.iter().map(|burial| {
-            let Burial { seq, version, old, .. } = burial;
-            Ending { id: old.id as i64, ended: seq.0 as i64, version: *version, deleted: true }
+    pub fn version_ends(&self) -> impl Iterator<Item = VersionEnd<'s>> {
+        let deleted = self.deletions.iter().map(|deletion| {
+            let Deletion { seq, version, old, .. } = deletion;
+            VersionEnd { id: old.id as i64, ended: seq.0 as i64, version: *version, deleted: true }
         });
         let changed = self.puts.iter().filter(|put| put.previous.is_some());
-        buried.chain(changed.map(|put| Ending {
+        deleted.chain(changed.map(|put| VersionEnd {
             id: put.id as i64,
             ended: put.seq.0 as i64,
             version: None,
@@ -135,9 +135,9 @@ impl<'s> BatchDecision<'s> {
     }
 
     /// Adds the bodies of deleted records, by the change that deleted them. Returns false if one is missing.
-    pub fn buried(&mut self, mut bodies: HashMap<i64, Bytes>) -> bool {
-        self.burials.iter().all(|burial| {
-            let found = bodies.remove(&(burial.seq.0 as i64)).zip(self.changes.get_mut(burial.change));
+    pub fn add_bodies(&mut self, mut bodies: HashMap<i64, Bytes>) -> bool {
+        self.deletions.iter().all(|deletion| {
+            let found = bodies.remove(&(deletion.seq.0 as i64)).zip(self.changes.get_mut(deletion.change));
             found.is_some_and(|(body, change)| {
                 change.object.body = body;
                 true
@@ -152,7 +152,7 @@ impl<'s> BatchDecision<'s> {
 }
 
 /// The deletion of a record, as sent to readers.
-pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms: i64, body: Bytes) -> Change {
+pub(super) fn deletion_change(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms: i64, body: Bytes) -> Change {
     let mut record = (*old).clone();
     record.seq = seq;
     record.changed_at = now_ms;

@@ -47,7 +47,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     #[error("cluster {cluster} responded to a request for {resource} with {status}: {message}")]
-    Answer {
+    ErrorResponse {
         cluster: ClusterName,
         resource: Gvr,
         status: u16,
@@ -60,7 +60,7 @@ pub enum Error {
     #[error("the response of cluster {cluster} for {resource} was interrupted: {reason}")]
     Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
     #[error("cluster {cluster} did not send a page of {resource} within {after:?}")]
-    Slow { cluster: ClusterName, resource: Gvr, after: Duration },
+    PageTimeout { cluster: ClusterName, resource: Gvr, after: Duration },
     #[error("the text index {what}")]
     Text {
         what: &'static str,
@@ -70,7 +70,7 @@ pub enum Error {
     #[error("there is no index backend {name:?}; known backends: {known}")]
     UnknownBackend { name: String, known: String },
     #[error("this index backend can only be rebuilt while crowsnest is stopped; run `crowsnest cache rebuild --text`")]
-    NotRebuilt,
+    RebuildNotSupported,
     #[error(transparent)]
     SearchEngine(Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot use {path}")]
@@ -113,11 +113,11 @@ impl Error {
     }
 
     /// A member's response is invalid, and a repeated request would return the same.
-    pub fn is_garbage(&self) -> bool {
+    pub fn is_invalid_response(&self) -> bool {
         matches!(self, Self::Malformed { .. } | Self::TooLarge { .. })
     }
 
-    /// The error with its causes, on one line.
+    /// Returns the error with its causes on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = std::error::Error::source(self);
@@ -131,7 +131,7 @@ impl Error {
 }
 
 /// Returns the result of a task and propagates its panic.
-pub fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
+pub fn join_result<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
     match ended {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

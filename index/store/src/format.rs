@@ -20,7 +20,7 @@ pub async fn migrate(store: &StoreOptions, data_dir: &Path, to: usize) -> Result
         return Err(Error::StoreFormat(format!("this version supports the formats 1 to {}, not {to}", newest(store))));
     }
     match store {
-        StoreOptions::Sqlite => sqlite::migrations::bring(data_dir, to).await,
+        StoreOptions::Sqlite => sqlite::migrations::migrate_file(data_dir, to).await,
         StoreOptions::Postgres(options) => postgres::format::migrate(options, to).await,
     }
 }

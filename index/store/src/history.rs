@@ -22,7 +22,7 @@ pub(super) const DROP: &str = "DELETE FROM versions WHERE ended <= $1";
 
 /// Deletes versions beyond the newest $3 of each object that has a version ended after $1 and until $2. The last
 /// version of each of the newest $3 generations is kept as well, so that changes of the status do not displace
-/// those of the spec. Deletions are kept as evidence that the object existed.
+/// those of the spec. Deletions are kept, because they prove that the object existed.
 pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended FROM (SELECT v.ended, v.deleted, \
     v.generation, row_number() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.ended DESC) AS age, \
     row_number() OVER (PARTITION BY v.collection, v.namespace, v.name, v.generation ORDER BY v.ended DESC) AS later, \
@@ -32,13 +32,13 @@ pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended
     AND v.name = touched.name) AS aged WHERE age > $3 AND NOT deleted AND ended <= $2 \
     AND NOT (generation > 0 AND later = 1 AND generations <= $3))";
 
-/// Columns for [`Catalog::version_of`].
+/// Columns for [`Catalog::decode_version`].
 fn columns() -> String {
     format!("{OBJECT_COLUMNS}, ended, ended_at, CAST(CASE WHEN deleted THEN 1 ELSE 0 END AS BIGINT)")
 }
 
 /// Versions of one key ($1, $2, $3), newest first, at most $4.
-pub(super) fn of_key() -> String {
+pub(super) fn versions_of_key() -> String {
     let columns = columns();
     format!(
         "SELECT {columns} FROM versions WHERE collection = $1 AND namespace = $2 AND name = $3 ORDER BY ended DESC LIMIT $4"
@@ -47,27 +47,27 @@ pub(super) fn of_key() -> String {
 
 /// Versions of a period ($1: ended before, $2 and $3: Unix ms), latest end first, at most $4, with an additional
 /// condition.
-pub(super) fn of_span(span: &Span, narrowed: &str) -> String {
+pub(super) fn versions_in_span(span: &Span, condition: &str) -> String {
     let (columns, deleted) = (columns(), if span.deleted { "deleted AND" } else { "" });
     format!(
-        "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 {narrowed} \
+        "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 {condition} \
          ORDER BY ended DESC LIMIT $4"
     )
 }
 
 /// Versions by the seq that ended them, as the condition `ended IN …`.
-pub(super) fn ended(which: &str) -> String {
-    format!("SELECT {} FROM versions WHERE ended {which}", columns())
+pub(super) fn versions_by_end(condition: &str) -> String {
+    format!("SELECT {} FROM versions WHERE ended {condition}", columns())
 }
 
 /// Versions that were current after a change ($1), of objects given by the condition `id IN …`. The search covers
 /// the few versions that ended since; an index on their beginning would not help.
-pub(super) fn as_of(which: &str) -> String {
-    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {which}", columns())
+pub(super) fn as_of(condition: &str) -> String {
+    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {condition}", columns())
 }
 
 /// Versions in a collection ($2) with keys greater than ($3, $4) that existed after a change ($1) and ended later; at most $5, in key order.
-pub(super) fn lost_since() -> String {
+pub(super) fn superseded_since() -> String {
     format!(
         "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND collection = $2 AND (namespace, name) > ($3, $4) \
          ORDER BY namespace, name LIMIT $5",
@@ -78,7 +78,7 @@ pub(super) fn lost_since() -> String {
 impl History {
     /// The retention for a store of this size, and by how many bytes the store exceeds its limit without any
     /// history.
-    pub fn within(self, size: &StoreSize) -> (Self, u64) {
+    pub fn fit_to_store(self, size: &StoreSize) -> (Self, u64) {
         let used = size.bytes.saturating_sub(size.free_bytes);
         let over = self.max_store_bytes.map_or(0, |most| used.saturating_sub(most));
         if over == 0 {
@@ -89,20 +89,20 @@ impl History {
     }
 
     /// Versions that ended before this time are deleted, Unix milliseconds.
-    pub(super) fn oldest(&self, now_ms: i64) -> i64 {
-        now_ms.saturating_sub(i64::try_from(self.kept_for.as_millis()).unwrap_or(i64::MAX))
+    pub(super) fn oldest_end_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub(i64::try_from(self.max_age.as_millis()).unwrap_or(i64::MAX))
     }
 
-    pub(super) fn most_bytes(&self) -> i64 {
+    pub(super) fn max_bytes_number(&self) -> i64 {
         i64::try_from(self.max_bytes).unwrap_or(i64::MAX)
     }
 }
 
 impl Catalog {
-    pub(super) fn version_of(&self, row: &impl Columns) -> Result<Version, Error> {
+    pub(super) fn decode_version(&self, row: &impl Columns) -> Result<Version, Error> {
         let fail = |e| Error::store("has an invalid row", e);
         Ok(Version {
-            object: self.object_of(row)?,
+            object: self.decode_object(row)?,
             ended: Seq(row.number(15).map_err(fail)? as u64),
             ended_at: row.number(16).map_err(fail)?,
             deleted: row.number(17).map_err(fail)? != 0,
@@ -129,7 +129,8 @@ mod tests {
         #[case] expected: (u64, u64),
     ) {
         let history = History { max_bytes: 500, max_store_bytes, ..History::default() };
-        let (history, over) = history.within(&StoreSize { bytes, free_bytes, version_bytes, ..StoreSize::default() });
+        let (history, over) =
+            history.fit_to_store(&StoreSize { bytes, free_bytes, version_bytes, ..StoreSize::default() });
         assert_eq!((history.max_bytes, over), expected);
     }
 }

@@ -64,7 +64,7 @@ pub enum InterestReason {
     /// A controller of this name.
     Controller(&'static str),
     /// RBAC objects, from which permissions are evaluated.
-    Rights,
+    Authorization,
     /// Another replica with this name.
     Replica(String),
     Other(String),
@@ -76,9 +76,9 @@ impl fmt::Display for InterestReason {
             Self::ResourceRegistry(name) => write!(f, "ResourceRegistry {name}"),
             Self::Search => f.write_str("search"),
             Self::Controller(name) => write!(f, "controller {name}"),
-            Self::Rights => f.write_str("rights"),
+            Self::Authorization => f.write_str("rights"),
             Self::Replica(name) => write!(f, "replica {name}"),
-            Self::Other(why) => f.write_str(why),
+            Self::Other(reason) => f.write_str(reason),
         }
     }
 }
@@ -89,14 +89,14 @@ pub struct Interest {
     pub clusters: Clusters,
     pub resource: Gvr,
     pub namespaces: Namespaces,
-    pub why: InterestReason,
+    pub reason: InterestReason,
 }
 
 /// The union of all interests in a resource of a cluster, which one collector serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MergedInterest {
     pub namespaces: Namespaces,
-    pub why: BTreeSet<InterestReason>,
+    pub reasons: BTreeSet<InterestReason>,
 }
 
 /// The set of declared interests. Cheap to clone.
@@ -107,17 +107,17 @@ pub struct Interests {
 
 #[derive(Debug)]
 struct Inner {
-    held: Mutex<Held>,
+    declared: Mutex<InterestSet>,
     version: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct InterestSet {
     next: u64,
     interests: BTreeMap<u64, Interest>,
 }
 
-impl Held {
+impl InterestSet {
     fn add(&mut self, interest: Interest) -> u64 {
         self.next += 1;
         self.interests.insert(self.next, interest);
@@ -127,7 +127,7 @@ impl Held {
 
 impl Default for Interests {
     fn default() -> Self {
-        Self { inner: Arc::new(Inner { held: Mutex::default(), version: watch::Sender::new(0) }) }
+        Self { inner: Arc::new(Inner { declared: Mutex::default(), version: watch::Sender::new(0) }) }
     }
 }
 
@@ -135,8 +135,8 @@ impl Interests {
     /// Declares an interest until the guard is dropped.
     #[must_use = "the interest ends when the guard is dropped"]
     pub fn declare(&self, interest: Interest) -> InterestGuard {
-        let id = self.inner.held.lock().add(interest);
-        self.nudge();
+        let id = self.inner.declared.lock().add(interest);
+        self.notify();
         self.guard(id)
     }
 
@@ -144,11 +144,11 @@ impl Interests {
     #[must_use = "the interests end when the guards are dropped"]
     pub fn declare_all(&self, interests: impl IntoIterator<Item = Interest>) -> Vec<InterestGuard> {
         let ids: Vec<u64> = {
-            let mut held = self.inner.held.lock();
-            interests.into_iter().map(|interest| held.add(interest)).collect()
+            let mut declared = self.inner.declared.lock();
+            interests.into_iter().map(|interest| declared.add(interest)).collect()
         };
         if !ids.is_empty() {
-            self.nudge();
+            self.notify();
         }
         ids.into_iter().map(|id| self.guard(id)).collect()
     }
@@ -157,38 +157,40 @@ impl Interests {
         InterestGuard { id, inner: Arc::clone(&self.inner) }
     }
 
-    /// The resources to collect from this cluster.
-    pub fn wanted(&self, cluster: &ClusterName) -> BTreeMap<Gvr, Wanted> {
-        let held = self.inner.held.lock();
-        let mut wanted: BTreeMap<Gvr, Wanted> = BTreeMap::new();
-        for interest in held.interests.values().filter(|interest| interest.clusters.contains(cluster)) {
-            match wanted.get_mut(&interest.resource) {
+    /// The resources to collect from this cluster, each with the union of the interests in it.
+    pub fn by_resource(&self, cluster: &ClusterName) -> BTreeMap<Gvr, MergedInterest> {
+        let declared = self.inner.declared.lock();
+        let mut merged: BTreeMap<Gvr, MergedInterest> = BTreeMap::new();
+        for interest in declared.interests.values().filter(|interest| interest.clusters.contains(cluster)) {
+            match merged.get_mut(&interest.resource) {
                 Some(entry) => {
                     let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
                     entry.namespaces = before.union(&interest.namespaces);
-                    entry.why.insert(interest.why.clone());
+                    entry.reasons.insert(interest.reason.clone());
                 }
                 None => {
-                    let entry =
-                        Wanted { namespaces: interest.namespaces.clone(), why: BTreeSet::from([interest.why.clone()]) };
-                    wanted.insert(interest.resource.clone(), entry);
+                    let entry = MergedInterest {
+                        namespaces: interest.namespaces.clone(),
+                        reasons: BTreeSet::from([interest.reason.clone()]),
+                    };
+                    merged.insert(interest.resource.clone(), entry);
                 }
             }
         }
-        wanted
+        merged
     }
 
     /// All declared interests.
     pub fn all(&self) -> Vec<Interest> {
-        self.inner.held.lock().interests.values().cloned().collect()
+        self.inner.declared.lock().interests.values().cloned().collect()
     }
 
     /// Wakes receivers of [`Interests::version`] when other conditions for collecting changed.
-    pub fn nudge(&self) {
+    pub fn notify(&self) {
         self.inner.version.send_modify(|version| *version += 1);
     }
 
-    /// Incremented on each change; then read [`Interests::wanted`].
+    /// Incremented on each change; then read [`Interests::by_resource`].
     pub fn version(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()
     }
@@ -203,7 +205,7 @@ pub struct InterestGuard {
 
 impl Drop for InterestGuard {
     fn drop(&mut self) {
-        self.inner.held.lock().interests.remove(&self.id);
+        self.inner.declared.lock().interests.remove(&self.id);
         self.inner.version.send_modify(|version| *version += 1);
     }
 }
@@ -217,20 +219,20 @@ mod tests {
         let interests = Interests::default();
         let cluster = ClusterName::parse("member1").unwrap();
         let pods = Gvr::new("", "v1", "pods");
-        let declare = |namespaces, why| {
-            interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, why })
+        let declare = |namespaces, reason| {
+            interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, reason })
         };
         let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), InterestReason::Search);
-        let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), InterestReason::Rights);
-        let both = interests.wanted(&cluster);
+        let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), InterestReason::Authorization);
+        let both = interests.by_resource(&cluster);
         assert_eq!(both[&pods].namespaces, Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
-        assert_eq!(both[&pods].why.len(), 2);
+        assert_eq!(both[&pods].reasons.len(), 2);
         let wide = declare(Namespaces::All, InterestReason::Controller("status"));
-        assert_eq!(interests.wanted(&cluster)[&pods].namespaces, Namespaces::All);
-        assert!(interests.wanted(&ClusterName::control_plane()).is_empty());
+        assert_eq!(interests.by_resource(&cluster)[&pods].namespaces, Namespaces::All);
+        assert!(interests.by_resource(&ClusterName::control_plane()).is_empty());
         drop((narrow, wide));
-        assert_eq!(interests.wanted(&cluster)[&pods].why, BTreeSet::from([InterestReason::Rights]));
+        assert_eq!(interests.by_resource(&cluster)[&pods].reasons, BTreeSet::from([InterestReason::Authorization]));
         drop(other);
-        assert!(interests.wanted(&cluster).is_empty());
+        assert!(interests.by_resource(&cluster).is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Label keys; `*` at either end is a wildcard.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ChosenLabels(pub Vec<String>);
+pub(super) struct IndexedLabels(pub Vec<String>);
 
 /// One label of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct LabelChanges {
     pub added: Vec<Label>,
 }
 
-impl ChosenLabels {
+impl IndexedLabels {
     pub fn contains(&self, key: &str) -> bool {
         self.0.iter().any(|pattern| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
             (Some(end), _) => key.ends_with(end),
@@ -39,35 +39,40 @@ impl ChosenLabels {
     }
 
     /// Encoding in the store.
-    pub fn text(&self) -> String {
+    pub fn encode(&self) -> String {
         self.0.join("\n")
     }
 
-    /// Decodes [`ChosenLabels::text`].
+    /// Decodes [`IndexedLabels::encode`].
     pub fn parse(text: &str) -> Self {
         Self(text.lines().map(str::to_owned).collect())
     }
 
     /// The changes of indexed labels in a decision.
-    pub fn relabel(&self, decided: &BatchDecision<'_>) -> LabelChanges {
-        let mut found = LabelChanges::default();
-        for burial in &decided.burials {
-            self.differ((burial.collection, burial.old.id), &burial.old.labels, &BTreeMap::new(), &mut found);
+    pub fn label_changes(&self, decision: &BatchDecision<'_>) -> LabelChanges {
+        let mut changes = LabelChanges::default();
+        for deletion in &decision.deletions {
+            self.add_differences(
+                (deletion.collection, deletion.old.id),
+                &deletion.old.labels,
+                &BTreeMap::new(),
+                &mut changes,
+            );
         }
-        for put in &decided.puts {
+        for put in &decision.puts {
             let none = BTreeMap::new();
             let old = put.previous.as_ref().map_or(&none, |previous| &previous.labels);
-            self.differ((put.collection, put.id), old, &put.draft.labels, &mut found);
+            self.add_differences((put.collection, put.id), old, &put.draft.labels, &mut changes);
         }
-        found
+        changes
     }
 
-    fn differ(
+    fn add_differences(
         &self,
         (collection, record): (i64, u64),
         old: &BTreeMap<String, String>,
         new: &BTreeMap<String, String>,
-        found: &mut LabelChanges,
+        changes: &mut LabelChanges,
     ) {
         let only_in = |these: &BTreeMap<String, String>, others: &BTreeMap<String, String>| -> Vec<Label> {
             let labels = these.iter().filter(|(key, value)| others.get(*key) != Some(value) && self.contains(key));
@@ -79,7 +84,7 @@ impl ChosenLabels {
             };
             labels.map(label).collect()
         };
-        found.removed.extend(only_in(old, new));
-        found.added.extend(only_in(new, old));
+        changes.removed.extend(only_in(old, new));
+        changes.added.extend(only_in(new, old));
     }
 }

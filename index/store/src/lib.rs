@@ -25,6 +25,7 @@ pub mod postgres;
 #[cfg(test)]
 #[path = "../../tests/support/postgres.rs"]
 mod postgres_server;
+mod query_batcher;
 mod reading;
 pub mod record;
 pub mod replicas;
@@ -34,7 +35,6 @@ mod states;
 #[cfg(test)]
 mod suite;
 pub mod tail;
-mod together;
 
 pub use check_report::CheckReport;
 pub use error::{Error, Gone};
@@ -46,7 +46,7 @@ pub use record::metadata_in;
 pub use record::{
     CacheId, Change, ChangeKind, CollectionKey, CollectionState, Object, Owner, Record, RecordKey, Seq, Version,
 };
-pub use replicas::{Epoch, LEASE, ReplicaInterest, View};
+pub use replicas::{Epoch, LEASE_DURATION, ReplicaInterest, ReplicaView};
 pub use states::States;
 pub use tail::{Follower, Topic};
 
@@ -103,7 +103,7 @@ pub struct Position {
     pub epoch: Epoch,
     pub version: String,
     /// Unix milliseconds.
-    pub heard_at: i64,
+    pub last_contact_ms: i64,
 }
 
 /// Changes of one collection that are applied together.
@@ -172,25 +172,27 @@ impl Span {
 }
 
 /// Excludes old versions that need not be read: entire collections, and namespaces of others. Created by
-/// [`Store::narrowing`]; collections unknown to it are not excluded.
+/// [`Store::exclusions`]; collections unknown to it are not excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionExclusions {
-    nothing: Vec<i64>,
+    /// Collections that are excluded entirely.
+    excluded: Vec<i64>,
+    /// Collections that are limited to `namespaces`.
     limited: Vec<i64>,
     namespaces: Vec<String>,
 }
 
 impl VersionExclusions {
     /// Excludes nothing.
-    pub const NONE: Self = Self { nothing: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
+    pub const NONE: Self = Self { excluded: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
 
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 }
 
-/// The wanted namespaces of a collection; None: all.
-pub type Wanted<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<String>> + 'w;
+/// Returns the namespaces of a collection that a reader needs; None: all.
+pub type NamespaceFilter<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<String>> + 'w;
 
 /// Size of the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -208,7 +210,7 @@ pub struct StoreSize {
 }
 
 /// Filter for the records that a reader wants.
-pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
+pub type RecordFilter<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
 /// Selects whether objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,19 +247,24 @@ pub trait Store: Send + Sync + 'static {
     async fn records(
         &self,
         scan: &Scan,
-        keep: &Keep<'_>,
+        keep: &RecordFilter<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
 
     /// Records of a collection that have a label, in key order, read from an index. Only labels of
-    /// [`crate::IndexOptions::chosen_labels`] are supported. `value` None: any value.
-    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error>;
+    /// [`crate::IndexOptions::indexed_labels`] are supported. `value` None: any value.
+    async fn records_with_label(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error>;
 
     /// Reads the bodies of records; records deleted in the meantime are omitted.
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
 
     /// Objects by id, unordered; missing ones are omitted.
-    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error>;
+    async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error>;
 
     /// Changes after `since` in order of seq. Of several changes of an object, only the last is returned.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
@@ -273,9 +280,9 @@ pub trait Store: Send + Sync + 'static {
     /// Unique id of this database. A text index belongs to exactly one database.
     async fn identity(&self) -> Result<String, Error>;
 
-    /// Unix milliseconds since when the store has contents; earlier objects are unknown to it. The first call
+    /// Time of the first contents of the store, Unix milliseconds. It has no state of objects before. The first call
     /// stores `now_ms`, unless the store already has contents.
-    async fn began(&self, now_ms: i64) -> Result<i64, Error>;
+    async fn created_at(&self, now_ms: i64) -> Result<i64, Error>;
 
     /// Saves a new dictionary for a kind and uses it for compression from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
@@ -289,13 +296,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Exclusions for the wanted namespaces of each collection. If there are too many namespaces for a query, only
     /// collections without wanted namespaces are excluded.
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions;
+    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions;
 
     /// Old versions that existed in a period, latest end first.
-    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error>;
+    async fn versions_in(
+        &self,
+        span: &Span,
+        exclusions: &VersionExclusions,
+        limit: usize,
+    ) -> Result<Vec<Version>, Error>;
 
-    /// Old versions by the seq of the change that ended them, unordered; missing ones are omitted.
-    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;
+    /// Old versions that were ended by these changes, unordered; missing ones are omitted.
+    async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error>;
 
     /// State after a change of those objects that were changed or deleted since, by id, unordered; pruned versions
     /// are omitted.
@@ -303,7 +315,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// State after a change of those objects of a collection that were changed or deleted since, in key order after
     /// `after`, at most `limit`. Pruned versions are missing.
-    async fn lost_since(
+    async fn superseded_since(
         &self,
         seq: Seq,
         collection: &CollectionKey,
@@ -317,17 +329,17 @@ pub trait Store: Send + Sync + 'static {
     /// All notes about objects, unordered. A note outlives its object until it is removed.
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error>;
 
-    /// Replaces the note about an object; `None` removes it.
-    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error>;
+    /// Stores the note about an object; `None` deletes it.
+    async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error>;
 
-    /// Removes the notes about a cluster's objects.
-    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
+    /// Deletes the notes about a cluster's objects.
+    async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
 
-    /// Named values that the store keeps about itself and its readers, by prefix.
+    /// Facts whose names begin with `prefix`: named values about the store and its readers.
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error>;
 
-    /// Replaces a named value; `None` removes it.
-    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error>;
+    /// Stores a fact; `None` deletes it.
+    async fn put_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error>;
 
     async fn size(&self) -> Result<StoreSize, Error>;
 

@@ -8,28 +8,28 @@
 
 use crate::Error;
 
-/// Decision about a database of a given format.
+/// Compatibility of the format of a database with this version.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Steps lead to the target format.
+pub(super) enum FormatCompatibility {
+    /// A format that this version knows and can migrate.
     Known,
     /// A newer format that this version can use unchanged.
-    Shared,
+    NewerCompatible,
     /// A newer format that this version cannot use.
-    TooNew,
+    NewerIncompatible,
 }
 
 /// Compares format `version` with `newest`, the newest format that this version knows. `shared_with` is the oldest
 /// compatible format, if recorded.
-pub(super) fn found(version: usize, shared_with: Option<usize>, newest: usize) -> Found {
+pub(super) fn compatibility(version: usize, shared_with: Option<usize>, newest: usize) -> FormatCompatibility {
     match shared_with {
-        _ if version <= newest => Found::Known,
-        Some(oldest) if oldest <= newest => Found::Shared,
-        _ => Found::TooNew,
+        _ if version <= newest => FormatCompatibility::Known,
+        Some(oldest) if oldest <= newest => FormatCompatibility::NewerCompatible,
+        _ => FormatCompatibility::NewerIncompatible,
     }
 }
 
-/// A step to a format and back.
+/// SQL of the step to a format, and of the step back to the previous format.
 pub(super) struct Migration {
     pub up: &'static str,
     pub down: &'static str,
@@ -62,7 +62,7 @@ pub(super) use migration;
 
 /// The SQL of the next step from format `version` towards `target`, and the format it leads to. `None` at the
 /// target.
-pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option<(&'static str, usize)> {
+pub(super) fn next_step(steps: &[Migration], version: usize, target: usize) -> Option<(&'static str, usize)> {
     match version.cmp(&target) {
         std::cmp::Ordering::Less => Some((steps[version].up, version + 1)),
         std::cmp::Ordering::Greater => Some((steps[version - 1].down, version - 1)),
@@ -70,8 +70,8 @@ pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option
     }
 }
 
-/// Rejects migrating a newer format; only the version that knows it can.
-pub(super) fn reachable(database: &str, version: usize, newest: usize) -> Result<(), Error> {
+/// Fails if format `version` is newer than `newest`, because this version has no steps from it to another format.
+pub(super) fn check_migratable(database: &str, version: usize, newest: usize) -> Result<(), Error> {
     match version > newest {
         true => Err(Error::StoreFormat(format!(
             "{database} was written by a newer version (format {version}, this one knows {newest}); only that version can migrate it to \
@@ -87,16 +87,16 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::current(6, Some(6), Found::Known)]
-    #[case::older(2, None, Found::Known)]
-    #[case::newer_and_compatible(8, Some(6), Found::Shared)]
-    #[case::newer_and_incompatible(8, Some(7), Found::TooNew)]
-    #[case::newer_without_information(8, None, Found::TooNew)]
+    #[case::current(6, Some(6), FormatCompatibility::Known)]
+    #[case::older(2, None, FormatCompatibility::Known)]
+    #[case::newer_and_compatible(8, Some(6), FormatCompatibility::NewerCompatible)]
+    #[case::newer_and_incompatible(8, Some(7), FormatCompatibility::NewerIncompatible)]
+    #[case::newer_without_information(8, None, FormatCompatibility::NewerIncompatible)]
     fn newer_databases_are_used_if_compatible(
         #[case] version: usize,
         #[case] shared_with: Option<usize>,
-        #[case] expected: Found,
+        #[case] expected: FormatCompatibility,
     ) {
-        assert_eq!(found(version, shared_with, 6), expected);
+        assert_eq!(compatibility(version, shared_with, 6), expected);
     }
 }

@@ -106,7 +106,7 @@ pub struct IndexOptions {
     /// References of custom resources, for paths between objects.
     pub references: Vec<CustomRule>,
     /// Keys of indexed labels; `*` at either end is a wildcard.
-    pub chosen_labels: Vec<String>,
+    pub indexed_labels: Vec<String>,
     /// Maximum bytes of bodies kept for recent changes.
     pub tail_bytes: usize,
     /// Maximum number of recent changes kept.
@@ -128,7 +128,7 @@ pub struct IndexOptions {
     /// Memory of the text index's writer in bytes; tantivy requires at least 15 MB.
     pub text_heap_bytes: usize,
     /// Size in bytes of the text index's filter cache: the matching documents of a filter in each segment.
-    pub text_remembered_bytes: u64,
+    pub text_filter_cache_bytes: u64,
     /// Maximum time between a change and its commit in the text index.
     pub text_commit_interval: Duration,
     pub text_commit_changes: usize,
@@ -143,21 +143,21 @@ pub struct IndexOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberTimeouts {
     /// Time to the response head.
-    pub answer: Duration,
+    pub response: Duration,
     /// Time for a complete page of a list.
     pub page: Duration,
     /// Maximum idle time of a streamed initial list.
-    pub pause: Duration,
+    pub stream_idle: Duration,
     /// Maximum time without a new object in a streamed initial list.
-    pub progress: Duration,
+    pub stream_progress: Duration,
     /// Maximum time that a list holds its permit before it yields to others.
-    pub turn: Duration,
+    pub list_permit: Duration,
     /// Minimum duration of a watch. The actual duration is up to twice as long, so that watches do not end at the
     /// same time.
     pub watch: Duration,
     /// Maximum remaining duration of a watch that sent an object with an older resourceVersion; then the resource is
     /// listed again.
-    pub doubt: Duration,
+    pub suspect_watch: Duration,
     /// Backoff after failures.
     pub backoff: Backoff,
     /// Upper limit for `Retry-After`.
@@ -167,13 +167,13 @@ pub struct MemberTimeouts {
 impl Default for MemberTimeouts {
     fn default() -> Self {
         Self {
-            answer: Duration::from_secs(60),
+            response: Duration::from_secs(60),
             page: Duration::from_secs(30),
-            pause: Duration::from_secs(15),
-            progress: Duration::from_secs(60),
-            turn: Duration::from_secs(10),
+            stream_idle: Duration::from_secs(15),
+            stream_progress: Duration::from_secs(60),
+            list_permit: Duration::from_secs(10),
             watch: Duration::from_secs(300),
-            doubt: Duration::from_secs(60),
+            suspect_watch: Duration::from_secs(60),
             backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(30)),
             retry_after: Duration::from_secs(120),
         }
@@ -184,9 +184,9 @@ impl Default for MemberTimeouts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
     /// Maximum time after a version ended.
-    pub kept_for: Duration,
+    pub max_age: Duration,
     /// Maximum number of versions per object, in addition to deletions.
-    pub per_object: u32,
+    pub max_versions: u32,
     /// Maximum size of all versions in bytes, compressed; the oldest are deleted first.
     pub max_bytes: u64,
     /// Maximum size of the store in bytes; above it, old versions are deleted early.
@@ -195,7 +195,7 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        Self { kept_for: Duration::from_secs(24 * 3600), per_object: 10, max_bytes: 512 << 20, max_store_bytes: None }
+        Self { max_age: Duration::from_secs(24 * 3600), max_versions: 10, max_bytes: 512 << 20, max_store_bytes: None }
     }
 }
 
@@ -211,7 +211,7 @@ impl IndexOptions {
             excluded: excluded.map(str::to_owned).to_vec(),
             keep: Keep::default(),
             references: Vec::new(),
-            chosen_labels: Vec::new(),
+            indexed_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
             page_size: 500,
@@ -223,7 +223,7 @@ impl IndexOptions {
             index_backend: "tantivy".to_owned(),
             opensearch: OpenSearchOptions::default(),
             text_heap_bytes: 15_000_000,
-            text_remembered_bytes: 64 << 20,
+            text_filter_cache_bytes: 64 << 20,
             text_commit_interval: Duration::from_millis(500),
             text_commit_changes: 5_000,
             sqlite_cache_kib: 4096,

@@ -4,7 +4,7 @@
 
 use super::catalog::Catalog;
 use super::rows::{COLUMNS, Columns};
-use super::{Keep, Replayed, Scan, StoreSize};
+use super::{RecordFilter, Replayed, Scan, StoreSize};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub(super) struct ScanRange<'s> {
 
 impl<'s> ScanRange<'s> {
     /// None at the end of the scan.
-    pub fn of(scan: &'s Scan, limit: usize) -> Option<Self> {
+    pub fn new(scan: &'s Scan, limit: usize) -> Option<Self> {
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
         let single = match &scan.namespaces {
             None => None,
@@ -57,10 +57,10 @@ impl<'s> ScanRange<'s> {
     }
 
     /// The accepted records, and the position at which the scan stopped.
-    pub fn gather(
+    pub fn collect_page(
         &self,
         records: impl ExactSizeIterator<Item = Result<Record, Error>>,
-        keep: &Keep<'_>,
+        keep: &RecordFilter<'_>,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let full = records.len() as i64 == self.rows;
         let (mut found, mut at) = (Vec::new(), None);
@@ -123,7 +123,7 @@ pub(super) struct Bodies {
 
 impl Bodies {
     /// From rows (id, seq, dictionary, body).
-    pub fn of(catalog: &Catalog, records: &[Record], rows: &[impl Columns]) -> Result<Self, Error> {
+    pub fn decode(catalog: &Catalog, records: &[Record], rows: &[impl Columns]) -> Result<Self, Error> {
         let fail = |e| Error::store("cannot read bodies", e);
         let seqs: HashMap<u64, Seq> = records.iter().map(|record| (record.id, record.seq)).collect();
         let mut found = Self { bodies: HashMap::with_capacity(rows.len()), changed: Vec::new() };
@@ -151,7 +151,7 @@ impl Bodies {
 }
 
 /// From a row (records, versions, deletions, bytes of versions, total bytes, free bytes).
-pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
+pub(super) fn decode_size(row: &impl Columns) -> Result<StoreSize, Error> {
     let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store("cannot determine its size", e));
     Ok(StoreSize {
         records: number(0)?,
@@ -180,7 +180,7 @@ impl Catalog {
 
     /// Merges the two halves of a replay: rows of records and rows (id, seq) of deletions, each up to `limit` rows,
     /// read in one snapshot.
-    pub(super) fn replayed(
+    pub(super) fn merge_replay(
         &self,
         records: &[impl Columns],
         deleted: &[impl Columns],
@@ -197,7 +197,7 @@ impl Catalog {
         let end = end_of(records, limit).map_err(fail)?.min(end_of(deleted, limit).map_err(fail)?);
         let mut replayed: BTreeMap<u64, Replayed> = BTreeMap::new();
         for row in records {
-            let object = self.object_of(row)?;
+            let object = self.decode_object(row)?;
             replayed.insert(object.record.seq.0, Replayed::Put(object));
         }
         for row in deleted {

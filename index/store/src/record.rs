@@ -124,11 +124,11 @@ pub struct CacheId(Arc<str>);
 
 impl CacheId {
     /// Number of characters in responses.
-    const TOLD: usize = 8;
+    const LENGTH: usize = 8;
 
     /// From the identity of a store.
-    pub fn of(identity: &str) -> Self {
-        Self(identity.chars().take(Self::TOLD).collect::<String>().into())
+    pub fn from_identity(identity: &str) -> Self {
+        Self(identity.chars().take(Self::LENGTH).collect::<String>().into())
     }
 }
 
@@ -162,7 +162,7 @@ pub struct Header {
 
 impl Header {
     /// From encoded [`Details`].
-    pub fn stored(text: &str) -> Self {
+    pub fn from_encoded(text: &str) -> Self {
         Self { text: text.into(), details: OnceLock::new() }
     }
 
@@ -270,7 +270,7 @@ pub struct Change {
     pub kind: ChangeKind,
     /// The state after the change; for a deletion, the last state.
     pub object: Object,
-    /// The resourceVersion up to which the collection was read.
+    /// The record before the change; None for an added object.
     pub previous: Option<Arc<Record>>,
 }
 
@@ -285,15 +285,15 @@ pub struct CollectionState {
     pub kind: Arc<str>,
     pub namespaced: bool,
     /// Unix milliseconds of the last event, bookmark or list from the member for this resource.
-    pub heard_at: i64,
+    pub last_contact_ms: i64,
     /// Reason why the collection is not followed; None while it is.
-    pub trouble: Option<String>,
+    pub stale_reason: Option<String>,
 }
 
 impl CollectionState {
     /// True if the collection is complete and followed.
     pub fn is_fresh(&self) -> bool {
-        self.complete && self.trouble.is_none()
+        self.complete && self.stale_reason.is_none()
     }
 }
 

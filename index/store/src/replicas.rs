@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use tokio::time::Instant;
 
 /// Time after its last heartbeat at which a replica counts as dead.
-pub const LEASE: Duration = Duration::from_secs(5);
+pub const LEASE_DURATION: Duration = Duration::from_secs(5);
 
 /// Incremented with each claim on a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,12 +16,12 @@ pub struct Epoch(pub u64);
 
 impl Epoch {
     /// Epoch of a process with its own store, which needs no check.
-    pub const ALONE: Self = Self(0);
+    pub const UNSHARED: Self = Self(0);
 }
 
 /// Replicas and claims at a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct View {
+pub struct ReplicaView {
     pub live: BTreeSet<String>,
     /// Holder and epoch of every cluster that was ever claimed.
     pub claims: BTreeMap<ClusterName, (Option<String>, Epoch)>,
@@ -31,9 +31,9 @@ pub struct View {
     pub requested_at: Option<Instant>,
 }
 
-impl View {
+impl ReplicaView {
     /// True if a live replica collects the cluster.
-    pub fn is_led(&self, cluster: &ClusterName) -> bool {
+    pub fn is_collected(&self, cluster: &ClusterName) -> bool {
         self.claims
             .get(cluster)
             .and_then(|(holder, _)| holder.as_ref())

@@ -11,10 +11,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Columns read by [`record_in`] and [`super::catalog::Catalog::record_of`], in this order.
+/// Columns read by [`decode_record`] and [`super::catalog::Catalog::decode_record`], in this order.
 pub(super) const COLUMNS: &str =
     "id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, namespace, name";
-/// Columns read by [`super::catalog::Catalog::object_of`].
+/// Columns read by [`super::catalog::Catalog::decode_object`].
 pub(super) const OBJECT_COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, \
     labels, header, namespace, name, collection, dictionary, body";
 
@@ -26,7 +26,7 @@ pub(super) fn without_body(empty: &str) -> String {
 /// Column access for rows of any backend.
 pub(super) trait Columns {
     fn number(&self, at: usize) -> Result<i64, sqlx::Error>;
-    fn maybe(&self, at: usize) -> Result<Option<i64>, sqlx::Error>;
+    fn optional_number(&self, at: usize) -> Result<Option<i64>, sqlx::Error>;
     fn text(&self, at: usize) -> Result<&str, sqlx::Error>;
     fn bytes(&self, at: usize) -> Result<&[u8], sqlx::Error>;
 }
@@ -37,7 +37,7 @@ macro_rules! columns_of {
             fn number(&self, at: usize) -> Result<i64, sqlx::Error> {
                 sqlx::Row::try_get(self, at)
             }
-            fn maybe(&self, at: usize) -> Result<Option<i64>, sqlx::Error> {
+            fn optional_number(&self, at: usize) -> Result<Option<i64>, sqlx::Error> {
                 sqlx::Row::try_get(self, at)
             }
             fn text(&self, at: usize) -> Result<&str, sqlx::Error> {
@@ -54,7 +54,7 @@ columns_of!(sqlx::postgres::PgRow);
 
 /// JSON in column `header`: the [`Header`], and whether the body was redacted.
 #[derive(Serialize)]
-struct Written<'a> {
+struct HeaderColumn<'a> {
     #[serde(flatten)]
     details: &'a Details,
     /// Last field: see [`REDACTED`].
@@ -67,11 +67,11 @@ struct Written<'a> {
 const REDACTED: &str = r#""redacted":true}"#;
 
 /// The record in a row that begins with [`COLUMNS`].
-pub(super) fn record_in(from: &impl Columns, target: &Target) -> Result<Record, Error> {
+pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Record, Error> {
     let fail = |e| Error::store("has an invalid row", e);
     let text = |at: usize| from.text(at).map_err(fail);
     let number = |at: usize| from.number(at).map_err(fail);
-    let maybe = |at: usize| from.maybe(at).map_err(fail);
+    let optional_number = |at: usize| from.optional_number(at).map_err(fail);
     let (header, namespace, name) = (text(9)?, text(10)?, text(11)?);
     let what = |source| Error::Decode { what: format!("labels of {} {namespace}/{name}", target.key), source };
     let labels: BTreeMap<String, String> = serde_json::from_str(text(8)?).map_err(what)?;
@@ -82,10 +82,10 @@ pub(super) fn record_in(from: &impl Columns, target: &Target) -> Result<Record, 
         uid: text(2)?.to_owned(),
         resource_version: text(3)?.to_owned(),
         generation: number(4)?,
-        created: maybe(5)?,
-        deleting: maybe(6)?,
+        created: optional_number(5)?,
+        deleting: optional_number(6)?,
         labels,
-        header: Header::stored(header),
+        header: Header::from_encoded(header),
         redacted: header.ends_with(REDACTED),
         seq: Seq(number(1)? as u64),
         changed_at: number(7)?,
@@ -95,13 +95,20 @@ pub(super) fn record_in(from: &impl Columns, target: &Target) -> Result<Record, 
 /// The columns (labels, header) of a draft.
 pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
     let fail = |source| Error::Decode { what: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
-    let header = Written { details: &draft.details, redacted: draft.redacted };
+    let header = HeaderColumn { details: &draft.details, redacted: draft.redacted };
     let labels = serde_json::to_string(&draft.labels).map_err(fail)?;
     Ok((labels, serde_json::to_string(&header).map_err(fail)?))
 }
 
 /// The record of a draft.
-pub(super) fn record(draft: &Draft, key: RecordKey, kind: Arc<str>, id: u64, seq: Seq, now_ms: i64) -> Record {
+pub(super) fn record_from_draft(
+    draft: &Draft,
+    key: RecordKey,
+    kind: Arc<str>,
+    id: u64,
+    seq: Seq,
+    now_ms: i64,
+) -> Record {
     Record {
         id,
         key,

@@ -1,3 +1,5 @@
+//! In-memory states of all collections.
+
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -22,15 +24,16 @@ impl States {
         self.states.read().iter().map(|(key, state)| (key.clone(), state.clone())).collect()
     }
 
-    pub fn each(&self, mut see: impl FnMut(&CollectionKey, &CollectionState)) {
-        self.states.read().iter().for_each(|(key, state)| see(key, state));
+    /// Visits all states.
+    pub fn for_each(&self, mut visit: impl FnMut(&CollectionKey, &CollectionState)) {
+        self.states.read().iter().for_each(|(key, state)| visit(key, state));
     }
 
     /// Visits the states of one cluster.
-    pub fn of(&self, cluster: &ClusterName, mut see: impl FnMut(&CollectionState)) {
+    pub fn for_each_in_cluster(&self, cluster: &ClusterName, mut visit: impl FnMut(&CollectionState)) {
         let first = CollectionKey::new(cluster.clone(), Gvr::new("", "", ""));
         let states = self.states.read();
-        states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| see(state));
+        states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| visit(state));
     }
 
     /// Incremented when completeness or errors change.
@@ -39,14 +42,14 @@ impl States {
     }
 
     pub fn update(&self, key: &CollectionKey, change: impl FnOnce(&mut CollectionState)) {
-        let notable = {
+        let is_status_changed = {
             let mut states = self.states.write();
             let state = states.entry(key.clone()).or_default();
-            let before = (state.complete, state.trouble.clone());
+            let before = (state.complete, state.stale_reason.clone());
             change(state);
-            before != (state.complete, state.trouble.clone())
+            before != (state.complete, state.stale_reason.clone())
         };
-        if notable {
+        if is_status_changed {
             self.version.send_modify(|version| *version += 1);
         }
     }
@@ -57,7 +60,8 @@ impl States {
         }
     }
 
-    pub fn progress(&self, key: &CollectionKey, progress: &Progress, now_ms: i64) {
+    /// Updates a state after a batch of its collection was stored.
+    pub fn apply_progress(&self, key: &CollectionKey, progress: &Progress, now_ms: i64) {
         self.update(key, |state| {
             if let Some(version) = &progress.resource_version {
                 state.resource_version.clone_from(version);
@@ -67,7 +71,7 @@ impl States {
                 state.namespaced = *namespaced;
             }
             state.complete |= progress.complete;
-            state.heard_at = now_ms;
+            state.last_contact_ms = now_ms;
         });
     }
 }

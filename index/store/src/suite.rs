@@ -23,7 +23,7 @@ enum Kind {
     Postgres,
 }
 
-enum Home {
+enum Location {
     Sqlite(tempfile::TempDir),
     Postgres(Database),
 }
@@ -31,44 +31,44 @@ enum Home {
 struct Backend {
     store: Arc<dyn Store>,
     codec: Arc<Codec>,
-    home: Home,
+    location: Location,
 }
 
 impl Backend {
     /// None if the backend's server is not installed.
-    async fn of(kind: Kind) -> Option<Self> {
-        let home = match kind {
-            Kind::Sqlite => Home::Sqlite(tempfile::tempdir().unwrap()),
-            Kind::Postgres => Home::Postgres(Database::fresh().await?),
+    async fn open(kind: Kind) -> Option<Self> {
+        let location = match kind {
+            Kind::Sqlite => Location::Sqlite(tempfile::tempdir().unwrap()),
+            Kind::Postgres => Location::Postgres(Database::create().await?),
         };
-        Some(Self::at(home, &[]).await.unwrap())
+        Some(Self::open_at(location, &[]).await.unwrap())
     }
 
-    async fn at(home: Home, labels: &[&str]) -> Result<Self, Error> {
+    async fn open_at(location: Location, labels: &[&str]) -> Result<Self, Error> {
         let labels: Vec<String> = labels.iter().map(|key| (*key).to_owned()).collect();
         let codec = Arc::new(Codec::default());
-        let store: Arc<dyn Store> = match &home {
-            Home::Sqlite(directory) => {
-                let options = IndexOptions { chosen_labels: labels, ..IndexOptions::new(directory.path()) };
+        let store: Arc<dyn Store> = match &location {
+            Location::Sqlite(directory) => {
+                let options = IndexOptions { indexed_labels: labels, ..IndexOptions::new(directory.path()) };
                 Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?)
             }
-            Home::Postgres(database) => {
+            Location::Postgres(database) => {
                 let options = PostgresOptions::new(database.url());
                 let mut store = PostgresStore::open(&options, "suite", Arc::clone(&codec)).await?;
-                store.choose_labels(&labels).await?;
+                store.index_labels(&labels).await?;
                 Arc::new(store)
             }
         };
-        Ok(Self { store, codec, home })
+        Ok(Self { store, codec, location })
     }
 
-    async fn reopened(self) -> Self {
-        self.reopened_with(&[]).await
+    async fn reopen(self) -> Self {
+        self.reopen_with(&[]).await
     }
 
-    async fn reopened_with(self, labels: &[&str]) -> Self {
+    async fn reopen_with(self, labels: &[&str]) -> Self {
         drop(self.store);
-        Self::at(self.home, labels).await.unwrap()
+        Self::open_at(self.location, labels).await.unwrap()
     }
 
     fn put(&self, object: &Value) -> Step {
@@ -87,14 +87,19 @@ impl Backend {
             kind: Some(("Pod".to_owned(), true)),
             ..Progress::default()
         };
-        let batch = Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress };
+        let batch = Batch { collection: pods(), epoch: Epoch::UNSHARED, steps, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         changes.into_iter().map(|c| (c.seq.0, c.kind, c.object.record.key.name.to_string())).collect()
     }
 
-    async fn names(&self, namespaces: Option<&[&str]>, limit: usize, want: &dyn Fn(&str) -> bool) -> Vec<String> {
-        let want: BTreeSet<String> =
-            ["a", "b", "c", "d", "e"].iter().filter(|n| want(n)).map(|n| (*n).to_owned()).collect();
+    async fn names(
+        &self,
+        namespaces: Option<&[&str]>,
+        limit: usize,
+        is_selected: &dyn Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let selected: BTreeSet<String> =
+            ["a", "b", "c", "d", "e"].iter().filter(|n| is_selected(n)).map(|n| (*n).to_owned()).collect();
         let mut scan = Scan {
             collection: pods(),
             namespaces: namespaces.map(|all| all.iter().map(|n| (*n).to_owned()).collect()),
@@ -103,7 +108,7 @@ impl Backend {
         };
         let mut names = Vec::new();
         loop {
-            let keep = |record: &crate::Record| Ok(want.contains(&*record.key.name));
+            let keep = |record: &crate::Record| Ok(selected.contains(&*record.key.name));
             let (records, next) = self.store.records(&scan, &keep, limit).await.unwrap();
             assert!(records.len() <= limit);
             names.extend(records.iter().map(|r| format!("{}/{}", r.key.namespace, r.key.name)));
@@ -131,35 +136,35 @@ fn key(namespace: &str, name: &str) -> RecordKey {
 #[rstest]
 #[tokio::test]
 async fn notes_are_kept_until_they_are_removed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     for (name, note) in [("a", "1"), ("b", "2"), ("a", "3")] {
-        backend.store.note(&key("x", name), Some(note)).await.unwrap();
+        backend.store.put_note(&key("x", name), Some(note)).await.unwrap();
     }
-    backend.store.note(&key("x", "b"), None).await.unwrap();
-    let backend = backend.reopened().await;
+    backend.store.put_note(&key("x", "b"), None).await.unwrap();
+    let backend = backend.reopen().await;
     assert_eq!(backend.store.notes().await.unwrap(), [(key("x", "a"), "3".to_owned())]);
-    backend.store.drop_notes(&cluster("member2")).await.unwrap();
+    backend.store.delete_notes(&cluster("member2")).await.unwrap();
     assert_eq!(backend.store.notes().await.unwrap().len(), 1);
-    backend.store.drop_notes(&cluster("member1")).await.unwrap();
+    backend.store.delete_notes(&cluster("member1")).await.unwrap();
     assert!(backend.store.notes().await.unwrap().is_empty());
 }
 
 #[rstest]
 #[tokio::test]
-async fn facts_are_kept_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+async fn facts_are_stored_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::open(kind).await else { return };
     for (name, value) in [("export/a", "1"), ("export/b", "2"), ("export/a", "3"), ("exported", "4")] {
-        backend.store.keep_fact(name, Some(value)).await.unwrap();
+        backend.store.put_fact(name, Some(value)).await.unwrap();
     }
-    backend.store.keep_fact("export/b", None).await.unwrap();
-    let backend = backend.reopened().await;
+    backend.store.put_fact("export/b", None).await.unwrap();
+    let backend = backend.reopen().await;
     assert_eq!(backend.store.facts("export/").await.unwrap(), [("export/a".to_owned(), "3".to_owned())]);
 }
 
 #[rstest]
 #[tokio::test]
 async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let first =
         backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
     assert_eq!(first, [(1, ChangeKind::Added, "a".into()), (2, ChangeKind::Added, "b".into())]);
@@ -179,7 +184,7 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
     assert_eq!(applied, expected.map(|(seq, kind, name)| (seq, kind, name.to_owned())));
 
     let before = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
-    let backend = backend.reopened().await;
+    let backend = backend.reopen().await;
     let after = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
     assert_eq!((&before.record, &before.body), (&after.record, &after.body));
     assert_eq!(after.record.resource_version, "17");
@@ -193,7 +198,7 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
 #[rstest]
 #[tokio::test]
 async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let mut steps = Vec::new();
     for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
         steps.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
@@ -211,7 +216,7 @@ async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)
 #[rstest]
 #[tokio::test]
 async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let labels = [
         ("a", json!({"app": "web", "a.io/x_y": "v_1", "tier": "front"})),
         ("b", json!({"app": "web-2", "a.io/xXy": "vX1", "tier": "front"})),
@@ -254,8 +259,8 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
         pod["metadata"]["labels"] = labels;
         pod
     };
-    let Some(backend) = Backend::of(kind).await else { return };
-    let backend = backend.reopened_with(&["*/id", "of-*", "exact"]).await;
+    let Some(backend) = Backend::open(kind).await else { return };
+    let backend = backend.reopen_with(&["*/id", "of-*", "exact"]).await;
     let steps = [
         labelled("c", "1", "1", json!({"a.io/id": "7", "of-x": "", "app": "c"})),
         labelled("a", "2", "1", json!({"a.io/id": "7", "exact": "1"})),
@@ -264,7 +269,7 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
     ];
     backend.apply(steps.iter().map(|pod| backend.put(pod)).collect(), "1").await;
     async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
-        let found = backend.store.labelled(&pods(), label, value).await.unwrap();
+        let found = backend.store.records_with_label(&pods(), label, value).await.unwrap();
         found.iter().map(|record| &*record.key.name).collect()
     }
     assert_eq!(found(&backend, "a.io/id", Some("7")).await, "ac");
@@ -273,7 +278,7 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
     assert_eq!(found(&backend, "of-x", Some("")).await, "c");
     assert_eq!(found(&backend, "exact", Some("1")).await, "a");
     assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
-    let refused = backend.store.labelled(&pods(), "app", Some("c")).await.unwrap_err();
+    let refused = backend.store.records_with_label(&pods(), "app", Some("c")).await.unwrap_err();
     assert_eq!(refused.to_string(), "label app is not indexed");
 
     // Labels change, and objects are deleted and recreated.
@@ -288,17 +293,17 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
     assert_eq!(found(&backend, "b.io/id", None).await, "");
 
     // Existing objects are indexed by a new selection of labels.
-    let backend = backend.reopened_with(&["*/id", "app"]).await;
+    let backend = backend.reopen_with(&["*/id", "app"]).await;
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
-    assert!(backend.store.labelled(&pods(), "exact", None).await.is_err());
-    backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 5).await.unwrap();
+    assert!(backend.store.records_with_label(&pods(), "exact", None).await.is_err());
+    backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 5).await.unwrap();
     assert_eq!(found(&backend, "a.io/id", None).await, "");
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
     backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
@@ -318,7 +323,7 @@ async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::
         assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
     // The deletion and the previous version of p4; followers only miss the former.
-    let later = 1000 + History::default().kept_for.as_millis() as i64 + 1;
+    let later = 1000 + History::default().max_age.as_millis() as i64 + 1;
     assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
     assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
 }
@@ -326,14 +331,14 @@ async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::
 #[rstest]
 #[tokio::test]
 async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
-    let first = backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap();
+    let first = backend.store.drop_collection(&pods(), Epoch::UNSHARED, 3, 2000).await.unwrap();
     assert!(first.iter().all(|change| change.kind == ChangeKind::Deleted) && first.len() == 3);
     assert!(!backend.store.collections().await.unwrap()[0].state.complete);
-    assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
-    assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());
+    assert_eq!(backend.store.drop_collection(&pods(), Epoch::UNSHARED, 3, 2000).await.unwrap().len(), 2);
+    assert!(backend.store.drop_collection(&pods(), Epoch::UNSHARED, 3, 2000).await.unwrap().is_empty());
     assert!(backend.store.collections().await.unwrap().is_empty());
     // The collection can be created again.
     assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
@@ -342,46 +347,46 @@ async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Po
 #[rstest]
 #[tokio::test]
 async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
     let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
         let stored = backend.store.collections().await.unwrap();
         let summary = |one: super::StoredCollection| {
-            (one.key.resource.resource.to_string(), one.state.resource_version, one.state.heard_at)
+            (one.key.resource.resource.to_string(), one.state.resource_version, one.state.last_contact_ms)
         };
         stored.into_iter().map(summary).collect()
     };
     let unknown = CollectionKey::new(cluster("member1"), crowsnest_apimachinery::names::Gvr::new("", "v1", "nodes"));
     let at = |collection, version: &str| Position {
         collection,
-        epoch: Epoch::ALONE,
+        epoch: Epoch::UNSHARED,
         version: version.to_owned(),
-        heard_at: 2000,
+        last_contact_ms: 2000,
     };
     let latest = backend.store.latest().await.unwrap();
     backend.store.advance(&[at(unknown, "7"), at(pods(), "8")]).await.unwrap();
     assert_eq!(backend.store.latest().await.unwrap(), latest);
-    let backend = backend.reopened().await;
+    let backend = backend.reopen().await;
     assert_eq!(collections(&backend).await, [("pods".to_owned(), "8".to_owned(), 2000)]);
     // The collection is no longer collected; a position does not restore it.
-    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 10, 3000).await.unwrap().is_empty() {}
+    while !backend.store.drop_collection(&pods(), Epoch::UNSHARED, 10, 3000).await.unwrap().is_empty() {}
     backend.store.advance(&[at(pods(), "9")]).await.unwrap();
     assert!(collections(&backend).await.is_empty());
 }
 
 /// Simulates a newer version with its own format. The database must not be open.
-async fn made_newer(home: &Home, shared_with: usize) {
+async fn upgrade_format(location: &Location, shared_with: usize) {
     use sqlx::Connection;
     let added = "ALTER TABLE records ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'; CREATE TABLE moods (name TEXT)";
-    match home {
-        Home::Sqlite(directory) => {
+    match location {
+        Location::Sqlite(directory) => {
             let path = directory.path().join("cache.sqlite");
             let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
             let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
             let sql = format!("{added}; PRAGMA user_version = 999; UPDATE format SET shared_with = {shared_with}");
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
         }
-        Home::Postgres(database) => {
+        Location::Postgres(database) => {
             let mut connection = database.connect().await;
             let sql = format!(
                 "SET search_path = crowsnest_cache; {added}; UPDATE format SET version = 999, shared_with = {shared_with}"
@@ -392,10 +397,10 @@ async fn made_newer(home: &Home, shared_with: usize) {
 }
 
 /// Store options for this location.
-fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
-    match home {
-        Home::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
-        Home::Postgres(database) => {
+fn options(location: &Location) -> (StoreOptions, &std::path::Path) {
+    match location {
+        Location::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
+        Location::Postgres(database) => {
             (StoreOptions::Postgres(PostgresOptions::new(database.url())), std::path::Path::new("/nowhere"))
         }
     }
@@ -404,12 +409,12 @@ fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
 #[rstest]
 #[tokio::test]
 async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
-    let (home, store) = (backend.home, backend.store);
+    let (location, store) = (backend.location, backend.store);
     drop(store);
     {
-        let (store, path) = options(&home);
+        let (store, path) = options(&location);
         let newest = crate::format::newest(&store);
         for (to, from) in [(newest - 1, newest), (newest, newest - 1), (newest, newest)] {
             assert_eq!(crate::format::migrate(&store, path, to).await.unwrap(), Some(from), "to {to}");
@@ -419,11 +424,11 @@ async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Po
             assert!(refused.contains(&format!("supports the formats 1 to {newest}, not {to}")), "{refused}");
         }
     }
-    let backend = Backend::at(home, &[]).await.unwrap();
+    let backend = Backend::open_at(location, &[]).await.unwrap();
     assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a"]);
-    let home = backend.home;
+    let location = backend.location;
     drop(backend.store);
-    let (store, path) = options(&home);
+    let (store, path) = options(&location);
     assert!(crate::format::discard(&store, Some(path)).await.unwrap());
     assert!(!crate::format::discard(&store, Some(path)).await.unwrap());
     assert_eq!(crate::format::migrate(&store, path, 1).await.unwrap(), None);
@@ -432,30 +437,30 @@ async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Po
 #[rstest]
 #[tokio::test]
 async fn a_compatible_newer_database_is_used(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
-    let (home, store) = (backend.home, backend.store);
+    let (location, store) = (backend.location, backend.store);
     drop(store);
-    let newest = crate::format::newest(&options(&home).0);
-    made_newer(&home, newest).await;
-    let (store, path) = options(&home);
+    let newest = crate::format::newest(&options(&location).0);
+    upgrade_format(&location, newest).await;
+    let (store, path) = options(&location);
     let refused = crate::format::migrate(&store, path, newest).await.unwrap_err().to_string();
     assert!(refused.contains("(format 999, ") && refused.contains("only that version can migrate it"), "{refused}");
-    let backend = Backend::at(home, &[]).await.unwrap();
+    let backend = Backend::open_at(location, &[]).await.unwrap();
     backend.apply(vec![backend.put(&pod("x", "b", "2", "2"))], "2").await;
     // The format remains that of the newer version.
-    let backend = backend.reopened().await;
+    let backend = backend.reopen().await;
     assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a", "x/b"]);
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
-    let (home, store) = (backend.home, backend.store);
+    let Some(backend) = Backend::open(kind).await else { return };
+    let (location, store) = (backend.location, backend.store);
     drop(store);
-    made_newer(&home, 999).await;
-    let refused = Backend::at(home, &[]).await.err();
+    upgrade_format(&location, 999).await;
+    let refused = Backend::open_at(location, &[]).await.err();
     let text = refused.as_ref().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
     assert!(text.contains("`crowsnest cache migrate --to "), "{text}");
@@ -465,12 +470,12 @@ async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Po
 #[rstest]
 #[tokio::test]
 async fn the_time_of_the_first_contents_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
-    assert_eq!(backend.store.began(500).await.unwrap(), 500);
-    let backend = backend.reopened().await;
-    assert_eq!(backend.store.began(900).await.unwrap(), 500);
+    let Some(backend) = Backend::open(kind).await else { return };
+    assert_eq!(backend.store.created_at(500).await.unwrap(), 500);
+    let backend = backend.reopen().await;
+    assert_eq!(backend.store.created_at(900).await.unwrap(), 500);
     // A store that was filled before the first call.
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
-    assert_eq!(backend.store.began(99_000).await.unwrap(), 1000);
+    assert_eq!(backend.store.created_at(99_000).await.unwrap(), 1000);
 }

@@ -1,9 +1,9 @@
 //! Compares the cache and text search with the members' objects.
 
-use crate::LOOK_EVERY;
-use crate::host::{Found, Listed, Status, columns_of, resources};
+use crate::POLL_INTERVAL;
+use crate::host::{ListedObject, SearchResult, Status, columns_of, resources};
 use crate::process::Host;
-use crate::site::{Site, Words, kinds, word_of};
+use crate::test_member::{TestMember, Words, kinds, word_of};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_store::ingest;
 use serde_json::Value;
@@ -13,81 +13,82 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 /// A collector with many failures waits up to 45 s, and a lost lease takes time to expire.
-const SETTLED_WITHIN: Duration = Duration::from_secs(120);
-/// Number of words searched in full text, which is much slower than searching labels; all words are searched as
-/// labels.
-const WORDS: usize = 9;
-/// Characters of a body shown around the first difference.
-const AROUND: usize = 160;
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Number of words that are searched in full text. All words are searched as labels, which is much faster.
+const FULL_TEXT_WORDS: usize = 9;
+/// Number of characters of a body that are shown around the first difference.
+const SHOWN_CHARS: usize = 160;
 
-/// (cluster, resource) → resourceVersion of the last write to it.
+/// resourceVersion of the last write, by (cluster, resource).
 pub type Marks = BTreeMap<(String, String), u64>;
 
-/// Writes the last objects of the round to all members.
-pub async fn mark(sites: &[Site], words: &mut Words) -> Marks {
+/// Writes the last object of the round to each resource of all members.
+pub async fn write_marks(members: &[TestMember], words: &mut Words) -> Marks {
     let mut marks = Marks::new();
-    for site in sites {
+    for member in members {
         for resource in resources() {
-            let version = site.mark(&resource.resource, &words.next()).await;
-            marks.insert((site.name.clone(), resource.resource.to_string()), version);
+            let version = member.write_marker(&resource.resource, &words.next()).await;
+            marks.insert((member.name.clone(), resource.resource.to_string()), version);
         }
     }
     marks
 }
 
-/// Waits until the cache is ready, follows everything, has reached the marks, and has indexed them.
-pub async fn settled(host: &mut Host, marks: &Marks) -> Status {
-    let deadline = Instant::now() + SETTLED_WITHIN;
+/// Waits until the cache is ready, follows all collections, has reached the marks, and has indexed them.
+pub async fn wait_until_settled(host: &mut Host, marks: &Marks) -> Status {
+    let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let status = host.status().await;
-        let missing = missing(&status, marks);
-        if missing.is_empty() {
+        let reasons = unsettled_reasons(&status, marks);
+        if reasons.is_empty() {
             return status;
         }
-        assert!(Instant::now() < deadline, "the cache does not settle: {}", missing.join(", "));
-        tokio::time::sleep(LOOK_EVERY).await;
+        assert!(Instant::now() < deadline, "the cache does not settle: {}", reasons.join(", "));
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn missing(status: &Status, marks: &Marks) -> Vec<String> {
-    let mut missing: Vec<String> = status.unready.iter().cloned().collect();
-    let mut known = BTreeSet::new();
-    for (cluster, resource, version, complete, trouble) in &status.collections {
+/// Reasons why the cache is not settled.
+fn unsettled_reasons(status: &Status, marks: &Marks) -> Vec<String> {
+    let mut reasons: Vec<String> = status.unready.iter().cloned().collect();
+    let mut collected = BTreeSet::new();
+    for (cluster, resource, version, complete, stale_reason) in &status.collections {
         let key = (cluster.clone(), resource.clone());
         let reached = version.parse::<u64>().unwrap_or(0);
-        match (trouble, marks.get(&key)) {
-            (Some(trouble), _) => missing.push(format!("{resource} of {cluster}: {trouble}")),
-            (None, _) if !complete => missing.push(format!("{resource} of {cluster} is incomplete")),
-            (None, Some(mark)) if reached < *mark => missing.push(format!("{resource} of {cluster} is at {version}")),
+        match (stale_reason, marks.get(&key)) {
+            (Some(stale_reason), _) => reasons.push(format!("{resource} of {cluster}: {stale_reason}")),
+            (None, _) if !complete => reasons.push(format!("{resource} of {cluster} is incomplete")),
+            (None, Some(mark)) if reached < *mark => reasons.push(format!("{resource} of {cluster} is at {version}")),
             _ => {}
         }
-        known.insert(key);
+        collected.insert(key);
     }
-    let unknown = marks.keys().filter(|key| !known.contains(*key));
-    missing.extend(unknown.map(|(cluster, resource)| format!("no replica collects {resource} of {cluster}")));
-    if missing.is_empty() && status.searchable < status.seq {
-        missing.push(format!("text search has reached {} of {}", status.searchable, status.seq));
+    let uncollected = marks.keys().filter(|key| !collected.contains(*key));
+    reasons.extend(uncollected.map(|(cluster, resource)| format!("no replica collects {resource} of {cluster}")));
+    if reasons.is_empty() && status.searchable < status.seq {
+        reasons.push(format!("text search has reached {} of {}", status.searchable, status.seq));
     }
-    missing
+    reasons
 }
 
-/// Compares everything; empty if there are no differences.
-pub async fn differences(host: &mut Host, sites: &[Site], words: &Words) -> String {
+/// Describes all differences between the members, the cache and text search; empty if there are none.
+pub async fn differences(host: &mut Host, members: &[TestMember], words: &Words) -> String {
     let mut text = String::new();
-    // Expected objects of each word, in their current state.
-    let mut places: BTreeMap<&str, Vec<String>> = words.recent().map(|word| (word.as_str(), Vec::new())).collect();
+    // The objects whose current state contains the word.
+    let mut hits_by_word: BTreeMap<&str, Vec<String>> =
+        words.recent().map(|word| (word.as_str(), Vec::new())).collect();
     let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for site in sites {
+    for member in members {
         for resource in resources() {
-            let (cluster, resource) = (site.name.as_str(), &*resource.resource);
-            let held = site.objects(resource).await;
-            let cached: Vec<Listed> = host.ask(&["list", cluster, resource]).await;
-            compare(&mut text, &format!("{cluster} {resource}"), &held, &cached);
+            let (cluster, resource) = (member.name.as_str(), &*resource.resource);
+            let objects = member.objects(resource).await;
+            let cached: Vec<ListedObject> = host.request(&["list", cluster, resource]).await;
+            compare(&mut text, &format!("{cluster} {resource}"), &objects, &cached);
             let mut all = Vec::new();
-            for object in &held {
+            for object in &objects {
                 let (namespace, name) = namespaced_name(object);
                 let hit = format!("{cluster}/{resource}/{namespace}/{name}");
-                if let Some(hits) = word_of(object).and_then(|word| places.get_mut(word)) {
+                if let Some(hits) = word_of(object).and_then(|word| hits_by_word.get_mut(word)) {
                     hits.push(hit.clone());
                 }
                 all.push(hit);
@@ -97,29 +98,29 @@ pub async fn differences(host: &mut Host, sites: &[Site], words: &Words) -> Stri
             expected.insert(format!("cluster:{cluster} kind:{}", kind.unwrap()), all);
         }
     }
-    let some = places.len().div_ceil(WORDS).max(1);
-    for (nth, (word, hits)) in places.into_iter().enumerate() {
+    let step = hits_by_word.len().div_ceil(FULL_TEXT_WORDS).max(1);
+    for (nth, (word, hits)) in hits_by_word.into_iter().enumerate() {
         expected.insert(format!("label:turn={word}"), hits.clone());
-        if nth % some == 0 {
-            let field = if nth % (3 * some) == 0 { "" } else { "content:" };
+        if nth % step == 0 {
+            let field = if nth % (3 * step) == 0 { "" } else { "content:" };
             expected.insert(format!("{field}{word}"), hits);
         }
     }
-    let mut question = vec!["search"];
-    question.extend(expected.keys().map(String::as_str));
-    let found: BTreeMap<String, Found> = host.ask(&question).await;
+    let mut command = vec!["search"];
+    command.extend(expected.keys().map(String::as_str));
+    let found: BTreeMap<String, SearchResult> = host.request(&command).await;
     for (query, hits) in &expected {
         let found = &found[query];
         if found.hits != *hits || found.total != hits.len() as u64 || !found.skipped.is_empty() {
-            let Found { hits: cached, total, skipped } = found;
-            let (lost, more): (Vec<_>, Vec<_>) = (
+            let SearchResult { hits: cached, total, skipped } = found;
+            let (missing, unexpected): (Vec<_>, Vec<_>) = (
                 hits.iter().filter(|hit| !cached.contains(hit)).collect(),
                 cached.iter().filter(|hit| !hits.contains(hit)).collect(),
             );
             writeln!(
                 text,
-                "search {query:?} counts {total} and shows {}, not {}: not found {lost:?}, found too much \
-                {more:?}, skipped {skipped:?}",
+                "search {query:?} counts {total} and returns {} hits instead of {}: missing {missing:?}, unexpected \
+                {unexpected:?}, skipped {skipped:?}",
                 cached.len(),
                 hits.len()
             )
@@ -134,16 +135,16 @@ fn namespaced_name(object: &Value) -> (&str, &str) {
     (metadata["namespace"].as_str().unwrap_or_default(), metadata["name"].as_str().unwrap())
 }
 
-/// The expected cached object, using the same ingest of the same bytes.
-fn as_listed(object: &Value) -> Listed {
+/// The form in which the cache should list an object of a member: its bytes after ingest.
+fn expected_listing(object: &Value) -> ListedObject {
     let raw = RawValue::from_string(object.to_string()).unwrap();
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    // The resource only affects withheld values.
+    // The resource only affects which values are withheld, so it can be empty.
     let expected = ingest::Expected { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
     let draft = ingest::read(&raw, expected, &ingest::Keep::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    Listed {
+    ListedObject {
         namespace: metadata("namespace"),
         name: metadata("name"),
         uid: metadata("uid"),
@@ -153,7 +154,7 @@ fn as_listed(object: &Value) -> Listed {
     }
 }
 
-/// JSON with the keys of every object in order.
+/// JSON in which the keys of all objects are sorted.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -167,33 +168,44 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-fn compare(text: &mut String, what: &str, held: &[Value], cached: &[Listed]) {
-    let mut held: BTreeMap<(String, String), Listed> =
-        held.iter().map(as_listed).map(|object| ((object.namespace.clone(), object.name.clone()), object)).collect();
+fn compare(text: &mut String, collection: &str, objects: &[Value], cached: &[ListedObject]) {
+    let mut expected: BTreeMap<(String, String), ListedObject> = objects
+        .iter()
+        .map(expected_listing)
+        .map(|object| ((object.namespace.clone(), object.name.clone()), object))
+        .collect();
     let mut seen = BTreeSet::new();
     for object in cached {
         let body: Value = serde_json::from_str(&object.body).unwrap();
-        let cached = Listed { body: canonical(&body), ..object.clone() };
+        let cached = ListedObject { body: canonical(&body), ..object.clone() };
         let key = (object.namespace.clone(), object.name.clone());
-        let at = format!("{what} {}/{}", key.0, key.1);
+        let object_name = format!("{collection} {}/{}", key.0, key.1);
         if !seen.insert(key.clone()) {
-            writeln!(text, "{at} exists twice").unwrap();
+            writeln!(text, "{object_name} exists twice").unwrap();
             continue;
         }
-        match held.remove(&key) {
-            None => writeln!(text, "{at} should not exist, version {}", object.resource_version).unwrap(),
-            Some(held) if held != cached => {
-                let part = |of: &Listed| format!("{} {} {} {}", of.uid, of.resource_version, of.columns, of.body);
-                let (held, cached) = (part(&held), part(&cached));
-                let same = held.bytes().zip(cached.bytes()).take_while(|(a, b)| a == b).count();
-                let from = same.saturating_sub(AROUND / 2);
-                let shown = |text: &str| text.chars().skip(from).take(AROUND).collect::<String>();
-                writeln!(text, "{at} differs:\n  member …{}…\n  cache  …{}…", shown(&held), shown(&cached)).unwrap();
+        match expected.remove(&key) {
+            None => writeln!(text, "{object_name} should not exist, version {}", object.resource_version).unwrap(),
+            Some(expected) if expected != cached => {
+                let text_of = |listed: &ListedObject| {
+                    format!("{} {} {} {}", listed.uid, listed.resource_version, listed.columns, listed.body)
+                };
+                let (expected, cached) = (text_of(&expected), text_of(&cached));
+                let same = expected.bytes().zip(cached.bytes()).take_while(|(a, b)| a == b).count();
+                let from = same.saturating_sub(SHOWN_CHARS / 2);
+                let shown = |text: &str| text.chars().skip(from).take(SHOWN_CHARS).collect::<String>();
+                writeln!(
+                    text,
+                    "{object_name} differs:\n  member …{}…\n  cache  …{}…",
+                    shown(&expected),
+                    shown(&cached)
+                )
+                .unwrap();
             }
             Some(_) => {}
         }
     }
-    for ((namespace, name), object) in held {
-        writeln!(text, "{what} {namespace}/{name} is missing, version {}", object.resource_version).unwrap();
+    for ((namespace, name), object) in expected {
+        writeln!(text, "{collection} {namespace}/{name} is missing, version {}", object.resource_version).unwrap();
     }
 }

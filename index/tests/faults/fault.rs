@@ -2,8 +2,8 @@
 
 use crate::members::within;
 use crate::process::Host;
-use crate::site::Site;
-use crate::{LOOK_EVERY, Storage};
+use crate::test_member::TestMember;
+use crate::{POLL_INTERVAL, Storage};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -18,11 +18,11 @@ pub enum Fault {
     /// SIGKILL. `down`: the process stays down while members change.
     Kill {
         down: bool,
-        next: Next,
+        next: RestartConditions,
     },
     /// Regular shutdown and restart.
     Stop {
-        next: Next,
+        next: RestartConditions,
     },
     /// SIGSTOP and a later SIGCONT; with a lease, possibly after it has expired.
     Freeze {
@@ -31,7 +31,7 @@ pub enum Fault {
     /// A worker ends; a supervisor would restart the process.
     Abort {
         worker: &'static str,
-        next: Next,
+        next: RestartConditions,
     },
     /// A member's API server ends, with or without a shutdown, and restarts without its watch history.
     Restart {
@@ -60,19 +60,19 @@ pub enum Fault {
 
 /// Conditions of the next start.
 #[derive(Debug, Clone)]
-pub struct Next {
+pub struct RestartConditions {
     skew_hours: i64,
     /// The text index is deleted.
-    textless: bool,
+    deletes_text_index: bool,
     /// The replica restarts with the same name.
     same_name: bool,
 }
 
-impl Next {
+impl RestartConditions {
     fn choose(rng: &mut StdRng) -> Self {
         // Beyond a day, history with a retention of a day expires at once.
         let skew_hours = if rng.random_bool(0.5) { 0 } else { rng.random_range(-60..=60) };
-        Self { skew_hours, textless: rng.random_bool(0.1), same_name: rng.random_bool(0.7) }
+        Self { skew_hours, deletes_text_index: rng.random_bool(0.1), same_name: rng.random_bool(0.7) }
     }
 
     async fn apply(&self, host: &mut Host) {
@@ -82,8 +82,8 @@ impl Next {
         } else if host.start.database.is_some() {
             host.start.replica = Some("host".to_owned());
         }
-        let text = host.start.home.join("text");
-        if self.textless && text.exists() {
+        let text = host.start.directory.join("text");
+        if self.deletes_text_index && text.exists() {
             tokio::fs::remove_dir_all(text).await.unwrap();
         }
     }
@@ -94,12 +94,15 @@ impl Fault {
         let replicated = matches!(storage, Storage::Postgres(_));
         let member = rng.random_range(0..members);
         match rng.random_range(0..if replicated { 22 } else { 20 }) {
-            0..4 => Self::Kill { down: rng.random_bool(0.5), next: Next::choose(rng) },
-            4 => Self::Stop { next: Next::choose(rng) },
+            0..4 => Self::Kill { down: rng.random_bool(0.5), next: RestartConditions::choose(rng) },
+            4 => Self::Stop { next: RestartConditions::choose(rng) },
             5..7 => Self::Freeze { past_lease: replicated && rng.random_bool(0.25) },
             7..11 => {
                 let workers = if replicated && rng.random_bool(0.4) { REPLICA_WORKERS } else { WORKERS };
-                Self::Abort { worker: workers[rng.random_range(0..workers.len())], next: Next::choose(rng) }
+                Self::Abort {
+                    worker: workers[rng.random_range(0..workers.len())],
+                    next: RestartConditions::choose(rng),
+                }
             }
             11..13 => Self::Restart { member, rough: rng.random_bool(0.5) },
             13 => Self::Cut { member },
@@ -110,73 +113,73 @@ impl Fault {
         }
     }
 
-    pub async fn begin(&self, host: &mut Host, sites: &[Site], storage: &Storage) {
+    pub async fn begin(&self, host: &mut Host, members: &[TestMember], storage: &Storage) {
         match self {
             Self::Kill { down, next } => {
                 host.kill().await;
                 next.apply(host).await;
                 if !down {
-                    host.up().await;
+                    host.ensure_running().await;
                 }
             }
             Self::Stop { next } => {
                 host.stop().await;
                 next.apply(host).await;
             }
-            Self::Freeze { .. } => host.freeze(true).await,
+            Self::Freeze { .. } => host.set_frozen(true).await,
             Self::Abort { worker, .. } => host.abort(worker).await,
             Self::Restart { member, rough } => {
                 if *rough {
-                    sites[*member].network.cut();
+                    members[*member].network.cut();
                 }
-                sites[*member].restart().await;
+                members[*member].restart().await;
             }
-            Self::Cut { member } => sites[*member].network.cut(),
-            Self::CutWithin { member, bytes } => sites[*member].network.cut_within(*bytes),
-            Self::Stall { member, .. } => sites[*member].network.stall(true),
+            Self::Cut { member } => members[*member].network.cut(),
+            Self::CutWithin { member, bytes } => members[*member].network.cut_within(*bytes),
+            Self::Stall { member, .. } => members[*member].network.stall(true),
             Self::Compact { member, unseen } => {
                 if *unseen {
-                    sites[*member].network.refuse(true);
-                    sites[*member].network.cut();
+                    members[*member].network.refuse(true);
+                    members[*member].network.cut();
                 } else {
-                    sites[*member].compact().await;
+                    members[*member].compact().await;
                 }
             }
             Self::Terminate => storage.terminate().await,
         }
     }
 
-    pub async fn end(&self, host: &mut Host, sites: &[Site], storage: &Storage) {
+    pub async fn end(&self, host: &mut Host, members: &[TestMember], storage: &Storage) {
         match self {
             Self::Kill { .. } | Self::Stop { .. } | Self::Restart { .. } | Self::Cut { .. } => {}
             Self::Terminate => storage.terminate().await,
             Self::Freeze { past_lease } => {
                 if *past_lease {
                     within("the end of the lease", async {
-                        while !storage.lease_has_run_out().await {
-                            tokio::time::sleep(LOOK_EVERY).await;
+                        while !storage.is_lease_expired().await {
+                            tokio::time::sleep(POLL_INTERVAL).await;
                         }
                     })
                     .await;
                 }
-                host.freeze(false).await;
+                host.set_frozen(false).await;
             }
             Self::Abort { next, .. } => {
                 host.kill().await;
                 next.apply(host).await;
             }
-            Self::CutWithin { member, .. } => sites[*member].network.heal(),
+            Self::CutWithin { member, .. } => members[*member].network.heal(),
             Self::Stall { member, cut } => {
                 if *cut {
-                    sites[*member].network.cut();
+                    members[*member].network.cut();
                 }
-                sites[*member].network.heal();
+                members[*member].network.heal();
             }
             Self::Compact { member, .. } => {
-                sites[*member].compact().await;
-                sites[*member].network.heal();
+                members[*member].compact().await;
+                members[*member].network.heal();
             }
         }
-        host.up().await;
+        host.ensure_running().await;
     }
 }

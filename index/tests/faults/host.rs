@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     pub control_plane: String,
-    /// None: SQLite in `home`.
+    /// None: SQLite in `directory`.
     pub database: Option<String>,
     /// None: a new name.
     pub replica: Option<String>,
-    pub home: PathBuf,
+    pub directory: PathBuf,
     /// Offset of its clock.
     pub skew_ms: i64,
 }
@@ -40,13 +40,13 @@ pub struct Status {
     pub seq: u64,
     pub searchable: u64,
     pub lists: u64,
-    /// cluster, resource, resourceVersion reached, complete, trouble.
+    /// cluster, resource, resourceVersion reached, complete, reason why it is not followed.
     pub collections: Vec<(String, String, String, bool, Option<String>)>,
 }
 
 /// One object of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedObject {
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -58,7 +58,7 @@ pub struct Listed {
 
 /// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct SearchResult {
     /// cluster/resource/namespace/name, in order.
     pub hits: Vec<String>,
     /// Total as counted by the text index.
@@ -94,7 +94,7 @@ pub async fn run(start: Start) {
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
     let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
-    let mut options = IndexOptions::new(&start.home);
+    let mut options = IndexOptions::new(&start.directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.clock = clock;
     // Small limits, so that few objects already cause several pages and expired readers.
@@ -106,9 +106,9 @@ pub async fn run(start: Start) {
     }
     let declared = Interests::default();
     let interest = |resource| {
-        let (clusters, namespaces, why) =
+        let (clusters, namespaces, reason) =
             (Clusters::All, Namespaces::All, InterestReason::Other("the test".to_owned()));
-        declared.declare(Interest { clusters, resource, namespaces, why })
+        declared.declare(Interest { clusters, resource, namespaces, reason })
     };
     let _interests = resources().map(interest);
     let index = Index::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
@@ -129,13 +129,13 @@ pub async fn run(start: Start) {
         let (index, stop) = (index.clone(), stop.clone());
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
-            let mut question = String::new();
-            if stream.read_line(&mut question).await.is_err() {
+            let mut command = String::new();
+            if stream.read_line(&mut command).await.is_err() {
                 return;
             }
-            let question: Vec<String> = serde_json::from_str(&question).unwrap();
-            let words: Vec<&str> = question.iter().map(String::as_str).collect();
-            let answer = answer(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
+            let command: Vec<String> = serde_json::from_str(&command).unwrap();
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            let answer = execute_command(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
             // The client may have timed out.
             drop(stream.get_mut().write_all(answer.to_string().as_bytes()).await);
         });
@@ -144,14 +144,14 @@ pub async fn run(start: Start) {
     fleet.stop().await;
 }
 
-async fn answer(index: &Index, question: &[&str], stop: &CancellationToken) -> Result<Value, String> {
-    Ok(match question {
+async fn execute_command(index: &Index, command: &[&str], stop: &CancellationToken) -> Result<Value, String> {
+    Ok(match command {
         ["status"] => json!(status(index)),
         ["list", cluster, resource] => {
             let resource = resources().into_iter().find(|known| &*known.resource == *resource).unwrap();
             let query = ListQuery::new(name(cluster), resource);
             let objects: Vec<Object> = index.list(query).try_collect().await.map_err(|error| error.chain())?;
-            json!(objects.iter().map(listed).collect::<Vec<_>>())
+            json!(objects.iter().map(list_item).collect::<Vec<_>>())
         }
         ["search", queries @ ..] => {
             let mut found = BTreeMap::new();
@@ -160,7 +160,7 @@ async fn answer(index: &Index, question: &[&str], stop: &CancellationToken) -> R
             }
             json!(found)
         }
-        ["abort", worker] => json!(index.abort(worker)),
+        ["abort", worker] => json!(index.abort_worker(worker)),
         ["stop"] => {
             stop.cancel();
             json!(true)
@@ -172,10 +172,10 @@ async fn answer(index: &Index, question: &[&str], stop: &CancellationToken) -> R
 fn status(index: &Index) -> Status {
     let collection = |(key, state): (crowsnest_index::CollectionKey, crowsnest_index::CollectionState)| {
         let resource = key.resource.resource.to_string();
-        (key.cluster.to_string(), resource, state.resource_version, state.complete, state.trouble)
+        (key.cluster.to_string(), resource, state.resource_version, state.complete, state.stale_reason)
     };
     Status {
-        unready: index.ready().err(),
+        unready: index.check_ready().err(),
         seq: index.seq().0,
         searchable: index.searcher().searchable().borrow().0,
         lists: index.metrics().lists.get(),
@@ -183,7 +183,7 @@ fn status(index: &Index) -> Status {
     }
 }
 
-fn listed(object: &Object) -> Listed {
+fn list_item(object: &Object) -> ListedObject {
     let record = &object.record;
     let columns = (
         &record.generation,
@@ -194,7 +194,7 @@ fn listed(object: &Object) -> Listed {
         record.printed().unwrap(),
         &record.redacted,
     );
-    Listed {
+    ListedObject {
         namespace: record.key.namespace.to_string(),
         name: record.key.name.to_string(),
         uid: record.uid.clone(),
@@ -204,7 +204,7 @@ fn listed(object: &Object) -> Listed {
     }
 }
 
-async fn search(index: &Index, query: &str) -> Result<Found, String> {
+async fn search(index: &Index, query: &str) -> Result<SearchResult, String> {
     let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
     let answer = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {
@@ -214,5 +214,5 @@ async fn search(index: &Index, query: &str) -> Result<Found, String> {
     let mut hits: Vec<String> = answer.hits.iter().map(text).collect();
     hits.sort();
     let skipped = answer.skipped.iter().map(|skipped| format!("{}: {}", skipped.cluster, skipped.reason)).collect();
-    Ok(Found { hits, total: answer.summary.map_or(0, |summary| summary.total), skipped })
+    Ok(SearchResult { hits, total: answer.summary.map_or(0, |summary| summary.total), skipped })
 }

@@ -1,6 +1,6 @@
 //! The process under test: started, queried, signalled and restarted on the same data.
 
-use crate::LOOK_EVERY;
+use crate::POLL_INTERVAL;
 use crate::host::{Start, Status};
 use crate::members::within;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ impl Host {
     }
 
     /// Starts the process unless it runs.
-    pub async fn up(&mut self) {
+    pub async fn ensure_running(&mut self) {
         if self.running.is_some() {
             return;
         }
@@ -51,18 +51,18 @@ impl Host {
 
     /// Requests a shutdown and waits for it.
     pub async fn stop(&mut self) {
-        self.freeze(false).await;
+        self.set_frozen(false).await;
         if self.running.is_none() {
             return;
         }
-        let _: Value = self.ask(&["stop"]).await;
+        let _: Value = self.request(&["stop"]).await;
         let mut running = self.running.take().unwrap();
         let ended = within("the end of the host", running.child.wait()).await.unwrap();
         assert!(ended.success(), "the host ended with {ended}");
     }
 
     /// SIGSTOP, SIGCONT.
-    pub async fn freeze(&mut self, frozen: bool) {
+    pub async fn set_frozen(&mut self, frozen: bool) {
         let Some(running) = self.running.as_mut().filter(|running| running.frozen != frozen) else { return };
         let signal = if frozen { "-STOP" } else { "-CONT" };
         let process = running.child.id().unwrap().to_string();
@@ -72,36 +72,37 @@ impl Host {
 
     /// Aborts a worker and waits until the cache reports it.
     pub async fn abort(&mut self, worker: &str) {
-        self.up().await;
-        self.freeze(false).await;
-        assert!(self.ask::<bool>(&["abort", worker]).await, "there is no worker {worker}");
+        self.ensure_running().await;
+        self.set_frozen(false).await;
+        assert!(self.request::<bool>(&["abort", worker]).await, "there is no worker {worker}");
         let dead = format!("worker {worker} of the cache failed:");
         within(&format!("unreadiness after the end of the {worker}"), async {
             while !self.status().await.unready.is_some_and(|reason| reason.contains(&dead)) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         })
         .await;
     }
 
     pub async fn status(&mut self) -> Status {
-        self.ask(&["status"]).await
+        self.request(&["status"]).await
     }
 
-    pub async fn ask<T: DeserializeOwned>(&mut self, question: &[&str]) -> T {
+    /// Sends a command to the host and returns its response.
+    pub async fn request<T: DeserializeOwned>(&mut self, command: &[&str]) -> T {
         let running = self.running.as_mut().expect("the host runs");
-        let asking = async {
+        let exchange = async {
             let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
-            stream.write_all(format!("{}\n", serde_json::to_string(question).unwrap()).as_bytes()).await?;
+            stream.write_all(format!("{}\n", serde_json::to_string(command).unwrap()).as_bytes()).await?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await?;
             Ok::<_, std::io::Error>(answer)
         };
-        let answer = within(&format!("the answer to {question:?}"), asking).await;
+        let answer = within(&format!("the response to {command:?}"), exchange).await;
         let ended = running.child.try_wait().unwrap();
         match answer.as_deref().map(serde_json::from_str) {
             Ok(Ok(answer)) => answer,
-            _ => panic!("the host does not answer {question:?}: {answer:?}, it ended: {ended:?}"),
+            _ => panic!("the host does not respond to {command:?}: {answer:?}, its exit status: {ended:?}"),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{api, config_maps, start};
-use crate::{RBAC, REACH, World, await_change, create_all, reach};
+use crate::{MEMBER_ACCESS, RBAC, World, await_change, create_all, member_access_binding};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
@@ -30,7 +30,7 @@ async fn counts_of(world: &World, caller: &UserInfo) -> [usize; 6] {
     let exported: Vec<_> = exported.map(|hits| hits.unwrap().len()).collect().await;
     let explained = world.index.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
     assert_eq!(explained.plan.hits, Some(answer.hits.len() as u64), "{}", caller.name);
-    let members = world.index.searcher().members_known_to(caller).await.len();
+    let members = world.index.searcher().visible_members(caller).await.len();
     assert_eq!(answer.skipped, [], "{}", caller.name);
     [answer.hits.len(), facets, names, near, exported.into_iter().sum(), members]
 }
@@ -94,8 +94,8 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             );
         }
         let mut follower = world.index.follow(world.index.seq());
-        api(&admin, &reach()).delete(REACH, &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(await_change(&mut follower, REACH, ChangeKind::Deleted).await).await;
+        api(&admin, &member_access_binding()).delete(MEMBER_ACCESS, &DeleteParams::default()).await.unwrap();
+        world.assert_applied_soon(await_change(&mut follower, MEMBER_ACCESS, ChangeKind::Deleted).await).await;
         for caller in [&account, &grouped] {
             assert_eq!(counts_of(&world, caller).await, [0; 6], "{round} {}", caller.name);
             assert!(!world.index.searcher().rules_apply_in(caller, &member1));
@@ -106,8 +106,8 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         }
         assert!(!follows(&world, &account, round).await, "an unauthorized caller was notified");
         assert!(counts_of(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
-        world.control_plane.create(reach()).await;
-        world.soon_obeyed(await_change(&mut follower, REACH, ChangeKind::Added).await).await;
+        world.control_plane.create(member_access_binding()).await;
+        world.assert_applied_soon(await_change(&mut follower, MEMBER_ACCESS, ChangeKind::Added).await).await;
     }
     assert!(follows(&world, &account, "last").await);
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

@@ -110,9 +110,9 @@ impl Cases {
             cases.users.push(user);
         }
         for team in 0..TEAMS {
-            cases.bind(vec![group(&format!("team-{team}"))]);
+            cases.bind(vec![group_subject(&format!("team-{team}"))]);
         }
-        cases.bind_everybody();
+        cases.bind_builtin_groups();
         cases
     }
 
@@ -124,12 +124,12 @@ impl Cases {
         role
     }
 
-    pub fn picked<'v>(&mut self, from: &'v [Value], many: usize) -> Vec<&'v Value> {
+    pub fn pick<'v>(&mut self, from: &'v [Value], many: usize) -> Vec<&'v Value> {
         from.choose_multiple(&mut self.rng, many).collect()
     }
 
     /// Another binding for a random user.
-    pub fn another_binding(&mut self) -> Value {
+    pub fn add_binding(&mut self) -> Value {
         let user = self.users.choose(&mut self.rng).unwrap().clone();
         let subjects = vec![self.subject_of(&user)];
         self.bind(subjects);
@@ -146,7 +146,7 @@ impl Cases {
     }
 
     fn role(&mut self, nth: usize) -> Value {
-        let namespace = self.one_of(&NAMESPACES);
+        let namespace = self.choose_one(&NAMESPACES);
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"namespace": namespace, "name": format!("here-{nth}")}, "rules": self.rules(false)})
     }
@@ -161,10 +161,10 @@ impl Cases {
     }
 
     fn rule(&mut self) -> Value {
-        let mut rule = json!({"verbs": self.some_of(VERBS, 2), "apiGroups": self.some_of(GROUPS, 2),
-            "resources": self.some_of(RESOURCES, 3)});
+        let mut rule = json!({"verbs": self.choose_some(VERBS, 2), "apiGroups": self.choose_some(GROUPS, 2),
+            "resources": self.choose_some(RESOURCES, 3)});
         if self.rng.random_bool(0.4) {
-            rule["resourceNames"] = self.some_of(RESOURCE_NAMES, 3);
+            rule["resourceNames"] = self.choose_some(RESOURCE_NAMES, 3);
         }
         rule
     }
@@ -180,7 +180,7 @@ impl Cases {
         let name = match nth {
             0 => ANONYMOUS.to_owned(),
             nth if nth % 4 == 1 => {
-                let namespace = self.one_of(&NAMESPACES);
+                let namespace = self.choose_one(&NAMESPACES);
                 groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
                 // Few names, so that accounts in other namespaces have the same names.
                 format!("system:serviceaccount:{namespace}:robot-{}", nth % 60)
@@ -196,24 +196,24 @@ impl Cases {
             user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
         {
             let namespace = match self.rng.random_range(0..8) {
-                0 => self.one_of(&NAMESPACES),
+                0 => self.choose_one(&NAMESPACES),
                 // The namespace of the binding.
                 1 => "",
-                2 => return person(&user.name),
+                2 => return user_subject(&user.name),
                 _ => namespace,
             };
             return json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
         }
         match self.rng.random_range(0..20) {
-            0 => group(&user.name),
+            0 => group_subject(&user.name),
             1 => json!({"kind": "ServiceAccount", "name": user.name, "namespace": "shop"}),
-            _ => person(&user.name),
+            _ => user_subject(&user.name),
         }
     }
 
     fn bind(&mut self, mut subjects: Vec<Value>) {
         let everywhere = self.rng.random_bool(0.35);
-        let namespace = self.one_of(&NAMESPACES);
+        let namespace = self.choose_one(&NAMESPACES);
         let of_cluster = everywhere || self.rng.random_bool(0.5);
         let role = match (of_cluster, self.rng.random_range(0..20)) {
             (_, 0) => "nowhere".to_owned(),
@@ -247,7 +247,7 @@ impl Cases {
     }
 
     /// Grants to groups of every API server, few enough that they do not hide the users' own grants.
-    fn bind_everybody(&mut self) {
+    fn bind_builtin_groups(&mut self) {
         let groups = [
             ("system:authenticated", "lab", "configmaps"),
             ("system:unauthenticated", "lab", "pods"),
@@ -260,24 +260,24 @@ impl Cases {
                 "metadata": {"namespace": namespace, "name": role}, "rules": [{"verbs": ["get"], "apiGroups": ["*"],
                 "resources": [resource], "resourceNames": ["app", "shop"]}]}));
             self.bindings.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-                "metadata": {"namespace": namespace, "name": role}, "subjects": [group(name)],
+                "metadata": {"namespace": namespace, "name": role}, "subjects": [group_subject(name)],
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}}));
         }
     }
 
-    fn one_of<'s>(&mut self, from: &[&'s str]) -> &'s str {
+    fn choose_one<'s>(&mut self, from: &[&'s str]) -> &'s str {
         from.choose(&mut self.rng).unwrap()
     }
 
-    fn some_of(&mut self, from: &[&str], most: usize) -> Value {
-        (0..self.rng.random_range(1..=most)).map(|_| self.one_of(from)).collect()
+    fn choose_some(&mut self, from: &[&str], most: usize) -> Value {
+        (0..self.rng.random_range(1..=most)).map(|_| self.choose_one(from)).collect()
     }
 }
 
-fn person(name: &str) -> Value {
+fn user_subject(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})
 }
 
-fn group(name: &str) -> Value {
+fn group_subject(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
 }

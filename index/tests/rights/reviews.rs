@@ -1,5 +1,5 @@
-//! Members that do not let the cache read their access rules. Such members are sent reviews of what callers may list. A
-//! member that does not respond is reported and delays no other.
+//! Members whose RBAC objects the cache is not allowed to read. Their API servers decide what callers may list, by
+//! SelfSubjectAccessReviews. A member that does not respond is reported and delays no other.
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{Member, TOKEN, config_maps, control_plane, create, name, start_on, within};
@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::post;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest};
+use crowsnest_index::{CollectionKey, Index, IndexOptions, SearchRequest, SearchResponse};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_search::authorization::rbac_resources;
@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 
 const COLLECTOR: &str = "collector-token";
 /// Part of the message about a member that has not responded in time.
-const UNANSWERED: &str = "access reviews are in progress";
+const REVIEWS_IN_PROGRESS: &str = "access reviews are in progress";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 fn binding(namespace: Option<&str>, role: &str, kind: &str, subject: &str) -> Value {
-    let of = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
-    json!({"apiVersion": RBAC, "kind": of, "metadata": {"namespace": namespace, "name": format!("{subject}-{role}")},
+    let binding_kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+    json!({"apiVersion": RBAC, "kind": binding_kind, "metadata": {"namespace": namespace, "name": format!("{subject}-{role}")},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}})
 }
@@ -35,10 +35,10 @@ fn role(name: &str, rule: Value) -> Value {
     json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]})
 }
 
-async fn member(cluster: &str, beside: fn(&ApiServer) -> Router) -> Member {
+async fn member(cluster: &str, extra_routes: fn(&ApiServer) -> Router) -> Member {
     let mut config = Config::new(cluster, Data::Memory);
     config.tokens.insert(COLLECTOR.to_owned(), UserInfo { name: "collector".to_owned(), ..UserInfo::default() });
-    let member = start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config, beside).await;
+    let member = start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config, extra_routes).await;
     let objects = objects();
     let (namespaces, others) = objects.split_at(NAMESPACES.len());
     create_all(&member, namespaces).await;
@@ -47,21 +47,21 @@ async fn member(cluster: &str, beside: fn(&ApiServer) -> Router) -> Member {
     let rule = |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs});
     let mut named = rule(&["list"]);
     named["resourceNames"] = json!(["app"]);
-    let collected = json!({"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": ["list", "watch"]});
+    let cache_rule = json!({"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": ["list", "watch"]});
     let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
     create_all(
         &member,
         &[
-            role("collects", collected),
+            role("collects", cache_rule),
             role("lists", rule(&["list"])),
             role("gets", rule(&["get"])),
             role("lists-one", named),
-            role("may-everything", everything),
+            role("full-access", everything),
             binding(None, "collects", "User", "collector"),
             binding(Some("shop"), "lists", "User", "ann"),
             binding(Some("ops"), "lists", "Group", "operators"),
             binding(None, "lists", "User", "cyd"),
-            binding(None, "may-everything", "User", "dan"),
+            binding(None, "full-access", "User", "dan"),
             binding(Some("shop"), "gets", "User", "fay"),
             binding(None, "lists-one", "User", "gus"),
         ],
@@ -70,7 +70,7 @@ async fn member(cluster: &str, beside: fn(&ApiServer) -> Router) -> Member {
     member
 }
 
-/// Registers a member with a token with few rights and a token that may impersonate.
+/// Registers a member: the cache's token may list only two resources, the impersonator's token may impersonate.
 async fn register(control_plane: &Client, cluster: &str, member: &Member) {
     let impersonator = format!("{cluster}-impersonator");
     let secret = |name: &str, token: &str| {
@@ -90,19 +90,19 @@ async fn register(control_plane: &Client, cluster: &str, member: &Member) {
     .await;
 }
 
-/// Hits by cluster and namespace.
-fn places(answer: &Answer) -> Vec<String> {
+/// Cluster and namespace of each hit, sorted: `cluster/namespace`.
+fn hit_namespaces(answer: &SearchResponse) -> Vec<String> {
     let namespace_of = |hit: &crowsnest_index::Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}", key.cluster(), key.namespace)
     };
-    let mut places: Vec<String> = answer.hits.iter().map(namespace_of).collect();
-    places.sort();
-    assert_eq!(answer.summary.as_ref().unwrap().total, places.len() as u64);
-    places
+    let mut namespaces: Vec<String> = answer.hits.iter().map(namespace_of).collect();
+    namespaces.sort();
+    assert_eq!(answer.summary.as_ref().unwrap().total, namespaces.len() as u64);
+    namespaces
 }
 
-fn reason<'a>(answer: &'a Answer, cluster: &str) -> &'a str {
+fn reason<'a>(answer: &'a SearchResponse, cluster: &str) -> &'a str {
     &answer.skipped.iter().find(|skipped| skipped.cluster.as_str() == cluster).unwrap().reason
 }
 
@@ -110,10 +110,10 @@ fn reason<'a>(answer: &'a Answer, cluster: &str) -> &'a str {
 async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let control_plane = control_plane().await;
     let client = control_plane.server.admin();
-    let answering = member("member1", |_| Router::new()).await;
-    let silent = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
-    register(&client, "member1", &answering).await;
-    register(&client, "member2", &silent).await;
+    let responding = member("member1", |_| Router::new()).await;
+    let hanging = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
+    register(&client, "member1", &responding).await;
+    register(&client, "member2", &hanging).await;
     // All users may see the members: results name an incomplete member only to users who may see it.
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["list"]});
     create(&client, role("lists-clusters", clusters)).await;
@@ -130,34 +130,34 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let declared = Interests::default();
     let interests = resources.clone().map(|resource| {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-        declared.declare(Interest { clusters, resource, namespaces, why: InterestReason::Other("test".to_owned()) })
+        declared.declare(Interest { clusters, resource, namespaces, reason: InterestReason::Other("test".to_owned()) })
     });
     let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
     for cluster in ["member1", "member2"] {
         for resource in resources.clone() {
-            within("the first list", index.complete(&CollectionKey::new(name(cluster), resource))).await;
+            within("the first list", index.wait_until_complete(&CollectionKey::new(name(cluster), resource))).await;
         }
     }
     for resource in rbac_resources() {
         let own = CollectionKey::new(ClusterName::control_plane(), resource);
-        within("the control plane's rules", index.complete(&own)).await;
+        within("the control plane's rules", index.wait_until_complete(&own)).await;
     }
     let seq = index.seq();
     within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
     within("the rules", index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
 
     let everything = |cluster: &str| {
-        let many = [(2, "lab"), (2, "ops"), (2, "shop")];
+        let counts = [(2, "lab"), (2, "ops"), (2, "shop")];
         let namespaces = std::iter::repeat_n(format!("{cluster}/"), NAMESPACES.len());
-        let config_maps = many.iter().flat_map(|(many, ns)| std::iter::repeat_n(format!("{cluster}/{ns}"), *many));
+        let config_maps = counts.iter().flat_map(|(count, ns)| std::iter::repeat_n(format!("{cluster}/{ns}"), *count));
         namespaces.chain(config_maps).collect::<Vec<_>>()
     };
     let (ann, eve) = (UserInfo::new("ann", ["staff"]), UserInfo::new("eve", ["staff"]));
-    let own = |from: &str| std::iter::repeat_n(format!("member1/{from}"), 2).collect::<Vec<_>>();
+    let config_maps_in = |namespace: &str| std::iter::repeat_n(format!("member1/{namespace}"), 2).collect::<Vec<_>>();
     let all = everything("member1");
     let cases = [
-        (ann.clone(), own("shop")),
-        (UserInfo::new("bob", ["operators", "system:authenticated"]), own("ops")),
+        (ann.clone(), config_maps_in("shop")),
+        (UserInfo::new("bob", ["operators", "system:authenticated"]), config_maps_in("ops")),
         (UserInfo::new("cyd", ["staff"]), all[NAMESPACES.len()..].to_vec()),
         (UserInfo::new("dan", ["staff"]), all.clone()),
         (eve.clone(), Vec::new()),
@@ -171,38 +171,38 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let search = async |caller: &UserInfo| {
         index.searcher().search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
     };
-    // The other member responds eventually.
-    let settled = async |caller: &UserInfo| loop {
+    // Searches until the reviews of member1 are complete.
+    let search_with_reviews = async |caller: &UserInfo| loop {
         let answer = search(caller).await;
-        if caller.is_master() || !reason(&answer, "member1").contains(UNANSWERED) {
+        if caller.is_master() || !reason(&answer, "member1").contains(REVIEWS_IN_PROGRESS) {
             return answer;
         }
     };
     let reviews = || index.metrics().access_reviews.get();
     for (caller, expected) in cases {
         let before = reviews();
-        // A member that hangs delays no other: `within` fails long before the member's requests do.
-        within("an answer without the silent member", search(&caller)).await;
-        let answer = within("member1's answers", settled(&caller)).await;
-        assert_eq!(places(&answer), expected, "{}", caller.name);
+        // The hanging member delays no other: `within` fails long before the requests to that member do.
+        within("an answer without the hanging member", search(&caller)).await;
+        let answer = within("complete reviews of member1", search_with_reviews(&caller)).await;
+        assert_eq!(hit_namespaces(&answer), expected, "{}", caller.name);
         let sent = reviews() - before;
         match caller.name.as_str() {
             "root" => assert_eq!(sent, 0, "masters need no reviews"),
             "" => assert!(sent == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
-            // Everything, the two kinds, one of them in three namespaces and kube-system; and the first review of
-            // the hanging member.
+            // Reviews of member1: all resources; each of the two resources; ConfigMaps in three namespaces and in
+            // kube-system. And the first review of the hanging member.
             "eve" => assert_eq!(sent, 1 + 2 + 4 + 1),
             _ => assert!(reason(&answer, "member2").contains("access reviews"), "{:?}", answer.skipped),
         }
     }
-    // Results are cached, including later ones of the hanging member.
+    // Results are cached: no review is sent again, including to the hanging member.
     let before = reviews();
-    assert_eq!(places(&search(&eve).await), Vec::<String>::new());
+    assert_eq!(hit_namespaces(&search(&eve).await), Vec::<String>::new());
     assert_eq!(reviews(), before);
     drop(interests);
     index.stop().await;
     fleet.stop().await;
-    answering.shut_down().await;
-    silent.shut_down().await;
+    responding.shut_down().await;
+    hanging.shut_down().await;
     control_plane.shut_down().await;
 }

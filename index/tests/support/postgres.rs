@@ -32,7 +32,7 @@ pub struct Database {
 
 impl Database {
     /// A new database; None if no server is available.
-    pub async fn fresh() -> Option<Self> {
+    pub async fn create() -> Option<Self> {
         let Some(binaries) = binaries() else {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "no Postgres server here: run .ci/tools");
             eprintln!("skipped: no Postgres server here (Debian package postgresql)");
@@ -136,8 +136,10 @@ fn binaries() -> Option<PathBuf> {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut debian: Vec<PathBuf> = debian.map(|version| version.path().join("bin")).collect();
     debian.sort();
-    let places = chosen.into_iter().chain(debian.into_iter().rev()).chain(std::env::split_paths(&path));
-    places.into_iter().find(|folder| ["initdb", "postgres", "pg_isready"].iter().all(|name| folder.join(name).exists()))
+    let folders = chosen.into_iter().chain(debian.into_iter().rev()).chain(std::env::split_paths(&path));
+    folders
+        .into_iter()
+        .find(|folder| ["initdb", "postgres", "pg_isready"].iter().all(|name| folder.join(name).exists()))
 }
 
 /// The server refuses to run as root; returns the user to run it as.

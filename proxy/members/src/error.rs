@@ -54,9 +54,9 @@ pub enum Error {
     #[error("{0}")]
     Join(String),
     #[error("{what} still exists after {seconds} s: its finalizers wait for cleanup")]
-    StillThere { what: String, seconds: u64 },
+    DeletionTimeout { what: String, seconds: u64 },
     #[error("cluster {name} still exists after {seconds} s: it {why}")]
-    StillLeaving { name: String, seconds: u64, why: String },
+    RemovalTimeout { name: String, seconds: u64, why: String },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },
 }

@@ -69,10 +69,10 @@ impl Member {
         self.impersonator.as_ref().map_err(Clone::clone)
     }
 
-    /// Attributes that the impersonator may impersonate, set by the Cluster.
-    pub fn claims(&self) -> ImpersonatedAttributes {
+    /// Attributes of callers that the impersonator may impersonate, as an annotation of the Cluster states.
+    pub fn impersonated_attributes(&self) -> ImpersonatedAttributes {
         let annotations = self.cluster.metadata.annotations.as_ref();
-        match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|claims| claims == IMPERSONATES_WHOLE) {
+        match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|value| value == IMPERSONATES_WHOLE) {
             true => ImpersonatedAttributes::Whole,
             false => ImpersonatedAttributes::UserAndGroups,
         }

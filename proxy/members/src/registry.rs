@@ -1,6 +1,7 @@
 //! Registry of members: watches Cluster objects and their Secrets in the control plane.
 //!
-//! One task owns the state. Readers get immutable [`Member`] snapshots behind an atomic pointer and never block.
+//! One task, `RegistryTask`, owns the state. Readers get immutable [`Member`] snapshots behind an atomic pointer and
+//! never block.
 
 use crate::connection::Connection;
 use crate::credentials::{ConnectionSpec, MemberRoute, Secrets, impersonator_token};
@@ -95,12 +96,12 @@ struct Inner {
 impl Fleet {
     /// Starts watching Clusters; returns after the first list.
     pub async fn start(control_plane: Client, options: FleetOptions) -> Result<Self, Error> {
-        let fleet = Self::detached(control_plane);
+        let fleet = Self::empty(control_plane);
         let _ = fleet.inner.health.send_replace(Err("the first list of Clusters has not completed".to_owned()));
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
-        let keeper = Keeper::new(inner, options.clone());
-        fleet.inner.tasks.keep("registry of members", keeper.run());
+        let task = RegistryTask::new(inner, options.clone());
+        fleet.inner.tasks.keep("registry of members", task.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok));
         let is_listed = tokio::select! {
             // A completed list counts even if the task died right after it.
@@ -116,8 +117,8 @@ impl Fleet {
         Err(Error::WatchEnded { what: "Clusters", reason })
     }
 
-    /// A registry that watches nothing and stays empty, for benchmarks and roles without members.
-    pub fn detached(control_plane: Client) -> Self {
+    /// A registry that watches nothing and stays empty, for checks and roles without members.
+    pub fn empty(control_plane: Client) -> Self {
         let inner = Inner {
             control_plane,
             members: ArcSwap::default(),
@@ -146,17 +147,17 @@ impl Fleet {
         self.inner.members.load().get(name).cloned()
     }
 
-    /// Like [`Fleet::member`], but waits for the agent's tunnel if one is expected soon.
-    pub async fn member_in_reach(&self, name: &ClusterName) -> Option<Arc<Member>> {
-        let has_none = |member: &Arc<Member>| matches!(member.connection, Err(Error::NoTunnel(_)));
+    /// Like [`Fleet::member`], but waits for the tunnel of the member's agent if one is expected soon.
+    pub async fn wait_for_tunnel(&self, name: &ClusterName) -> Option<Arc<Member>> {
+        let lacks_tunnel = |member: &Arc<Member>| matches!(member.connection, Err(Error::NoTunnel(_)));
         let member = self.member(name)?;
-        if !has_none(&member) || !self.inner.tunnels.wait_until_open(name).await {
+        if !lacks_tunnel(&member) || !self.inner.tunnels.wait_until_open(name).await {
             return Some(member);
         }
-        // The keeper observes a new tunnel with a delay; the tunnel may also end before that.
+        // The registry's task observes a new tunnel with a delay; the tunnel may also end before that.
         let mut changes = self.inner.changes.subscribe();
         let reachable = async {
-            while self.member(name).is_some_and(|member| has_none(&member)) {
+            while self.member(name).is_some_and(|member| lacks_tunnel(&member)) {
                 if matches!(changes.recv().await, Err(broadcast::error::RecvError::Closed)) {
                     return;
                 }
@@ -172,8 +173,8 @@ impl Fleet {
         self.inner.members.load().values().cloned().collect()
     }
 
-    /// Every present member as `Joined`, then each change. A reader that falls behind receives the present members
-    /// again (as `Changed`) and those that left in the meantime.
+    /// Stream of every present member as `Joined`, then of each change. A reader that falls behind receives the members
+    /// that have left since as `Left`, and the present ones again as `Changed`, or `Joined` if they are new.
     pub fn changes(&self) -> MemberChanges {
         let receiver = self.inner.changes.subscribe();
         let known: Members = (**self.inner.members.load()).clone();
@@ -186,7 +187,7 @@ impl Fleet {
         &self.inner.tunnels
     }
 
-    /// An error with the reason while the registry does not follow the control plane.
+    /// Returns an error with the reason until the first list of Clusters has completed, and if a task has died.
     pub fn ready(&self) -> Result<(), String> {
         match self.inner.tasks.deaths().as_slice() {
             [] => self.inner.health.borrow().clone(),
@@ -257,11 +258,11 @@ enum RegistryEvent {
     Cluster(Event<Cluster>),
     Secret(String, Event<Secret>),
     Tunnels,
-    Trouble(&'static str, String),
+    WatchFailed(&'static str, String),
 }
 
 /// The task that owns the state.
-struct Keeper {
+struct RegistryTask {
     inner: Arc<Inner>,
     options: FleetOptions,
     clusters: BTreeMap<String, Arc<Cluster>>,
@@ -275,7 +276,7 @@ struct Keeper {
     started: bool,
 }
 
-impl Keeper {
+impl RegistryTask {
     fn new(inner: Arc<Inner>, options: FleetOptions) -> Self {
         let mut streams = futures::stream::SelectAll::new();
         let api: Api<Cluster> = Api::all(inner.control_plane.clone());
@@ -303,7 +304,7 @@ impl Keeper {
 
     fn apply(&mut self, event: RegistryEvent) {
         match event {
-            RegistryEvent::Trouble(what, reason) => {
+            RegistryEvent::WatchFailed(what, reason) => {
                 tracing::warn!(what, reason, "watch interrupted, retrying");
                 if !self.started {
                     let _ = self.inner.health.send_replace(Err(reason));
@@ -368,12 +369,12 @@ impl Keeper {
 
     /// Starts a watch for each namespace with Secrets of clusters.
     fn watch_secrets(&mut self) {
-        let mut wanted = BTreeSet::new();
+        let mut namespaces = BTreeSet::new();
         for cluster in self.clusters.values() {
             let references = [&cluster.spec.secret_ref, &cluster.spec.impersonator_secret_ref];
-            wanted.extend(references.into_iter().flatten().map(|reference| reference.namespace.clone()));
+            namespaces.extend(references.into_iter().flatten().map(|reference| reference.namespace.clone()));
         }
-        for namespace in wanted {
+        for namespace in namespaces {
             if !namespace.is_empty() && self.secret_watches.insert(namespace.clone()) {
                 let api: Api<Secret> = Api::namespaced(self.inner.control_plane.clone(), &namespace);
                 let wrap = move |event| RegistryEvent::Secret(namespace.clone(), event);
@@ -429,9 +430,9 @@ impl Keeper {
             if spec.through == MemberRoute::AgentOnly && !tunnels.is_open(name) {
                 return Err(Error::NoTunnel(name.clone()));
             }
-            let kept = previous.and_then(|member| member.connection.as_ref().ok());
-            match kept {
-                Some(kept) if *kept.spec() == spec => Ok(Arc::clone(kept)),
+            let current = previous.and_then(|member| member.connection.as_ref().ok());
+            match current {
+                Some(current) if *current.spec() == spec => Ok(Arc::clone(current)),
                 _ => self.open(spec).map(Arc::new),
             }
         });
@@ -467,7 +468,7 @@ where
         .backoff(backoff)
         .map(move |event| match event {
             Ok(event) => wrap(event),
-            Err(error) => RegistryEvent::Trouble(what, error.to_string()),
+            Err(error) => RegistryEvent::WatchFailed(what, error.to_string()),
         })
         .boxed()
 }

@@ -14,15 +14,15 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
 
-/// Time limit for the deletion after finalizers were removed.
-const RELEASED_WITHIN: Duration = Duration::from_secs(5);
+/// Time limit for the deletion of the Cluster after its finalizers were removed.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options for removing a member.
 #[derive(Debug, Clone)]
 pub struct UnjoinOptions {
     pub name: ClusterName,
     pub namespace: String,
-    /// Time limit for the controllers to release the Cluster object.
+    /// Time limit for the controllers to remove their finalizers from the Cluster object.
     pub wait: Duration,
     /// After `wait`, removes the finalizers of the cluster's Works, their namespace and the Cluster.
     pub force: bool,
@@ -44,10 +44,10 @@ impl UnjoinOptions {
 /// Removes the registration and, with a `member` client, the service accounts and permissions in the member.
 /// Pull-mode clusters are refused; they are removed by [`unregister()`](crate::unregister()).
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
-    let cluster = joined(control_plane, &options.name).await?;
+    let cluster = get_push_cluster(control_plane, &options.name).await?;
     match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
-        (Err(Error::StillThere { .. } | Error::StillLeaving { .. }), true) => {
-            force(control_plane, &cluster, &options.name).await?
+        (Err(Error::DeletionTimeout { .. } | Error::RemovalTimeout { .. }), true) => {
+            force_removal(control_plane, &cluster, &options.name).await?
         }
         (deleted, _) => deleted?,
     }
@@ -65,13 +65,14 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
 }
 
 /// Checks whether `unjoin` is possible and returns what it would delete. Changes nothing.
-pub async fn would_unjoin(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
-    joined(control_plane, name).await?;
-    leaving(control_plane, name).await
+pub async fn preview_unjoin(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
+    get_push_cluster(control_plane, name).await?;
+    preview_removal(control_plane, name).await
 }
 
-async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
-    let cluster = registered(control_plane, name).await?;
+/// Reads a Cluster; fails if it is registered in pull mode.
+async fn get_push_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+    let cluster = get_cluster(control_plane, name).await?;
     match cluster.spec.sync_mode {
         ClusterSyncMode::Pull => Err(Error::Join(format!(
             "cluster {name} is registered in pull mode by its agent; remove it with `crowsnest unregister {name}`"
@@ -80,57 +81,57 @@ async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, E
     }
 }
 
-pub(crate) async fn leaving(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
+pub(crate) async fn preview_removal(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
     Ok(RemovalPreview { works: works.items.len() })
 }
 
-pub(crate) async fn registered(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+pub(crate) async fn get_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let read = clusters.get_opt(name.as_str()).await.map_err(|e| Error::kube(format!("reading Cluster {name}"), e))?;
     read.ok_or_else(|| Error::UnknownCluster(name.clone()))
 }
 
-/// Deletes the Cluster and waits until the controllers release it. A Cluster registered again under the name has
-/// another uid.
+/// Deletes the Cluster and waits until the controllers have removed their finalizers. A Cluster with another uid was
+/// registered later under the same name and counts as a completed deletion.
 pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, within: Duration) -> Result<(), Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let name = cluster.name_any();
     delete(&clusters, &name).await?;
-    let is_gone = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
-    match wait::until(&clusters, &name, within, is_gone).await? {
+    let is_deleted = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
+    match wait::until(&clusters, &name, within, is_deleted).await? {
         Some(_) => Ok(()),
-        None => Err(still_there(&clusters, name, within.as_secs()).await),
+        None => Err(deletion_timeout(&clusters, name, within.as_secs()).await),
     }
 }
 
-/// An error with the reason that the Cluster's conditions give.
-async fn still_there(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
+/// The error of a deletion that took longer than `seconds`, with the reason in the Cluster's condition if it has one.
+async fn deletion_timeout(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
     let cluster = match clusters.get_opt(&name).await {
         Ok(cluster) => cluster,
         Err(error) => return Error::kube(format!("reading Cluster {name}"), error),
     };
     let conditions = cluster.map(|cluster| cluster.status.conditions).unwrap_or_default();
     match conditions.into_iter().find(|condition| condition.type_ == REMOVING) {
-        Some(removing) => Error::StillLeaving { name, seconds, why: removing.message },
-        None => Error::StillThere { what: format!("Cluster {name}"), seconds },
+        Some(removing) => Error::RemovalTimeout { name, seconds, why: removing.message },
+        None => Error::DeletionTimeout { what: format!("Cluster {name}"), seconds },
     }
 }
 
 /// Removes the Works without deleting their objects from the member.
-async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
+async fn force_removal(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
-    let left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
-    for work in left {
+    let works_left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+    for work in works_left {
         release(&works, &work.name_any()).await?;
     }
-    // A released namespace is deleted once it is empty.
+    // Without finalizers, the namespace is deleted once it is empty.
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
     delete(&namespaces, &execution_namespace(name)).await?;
     release(&namespaces, &execution_namespace(name)).await?;
     release(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
-    delete_cluster(control_plane, cluster, RELEASED_WITHIN).await
+    delete_cluster(control_plane, cluster, RELEASE_TIMEOUT).await
 }
 
 /// Deletes the objects that a registration created in the member.

@@ -2,7 +2,7 @@
 //! the agent's permissions and reported tokens in the control plane, then the agent and its objects in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
-use crate::unjoin::{RemovalPreview, clean_member, delete_cluster, leaving, registered};
+use crate::unjoin::{RemovalPreview, clean_member, delete_cluster, get_cluster, preview_removal};
 use crate::write::{check_delete, delete, revoke, revoke_in};
 use crate::{Error, MemberRoute, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
@@ -61,7 +61,7 @@ pub async fn unregister(
     let name = &options.name;
     let deadline = Instant::now() + options.wait;
     let left = || deadline.saturating_duration_since(Instant::now());
-    let cluster = registered_by_agent(control_plane, name).await?;
+    let cluster = get_pull_cluster(control_plane, name).await?;
     // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
     // are deleted first.
     if MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected {
@@ -70,7 +70,7 @@ pub async fn unregister(
         delete_works(control_plane, name, left()).await?;
     }
     delete_cluster(control_plane, &cluster, left()).await?;
-    execution_namespace_gone(control_plane, name, left()).await?;
+    wait_for_namespace_deletion(control_plane, name, left()).await?;
     clean_control_plane(control_plane, options).await?;
     match member {
         Some(member) => remove_agent(member, options).await,
@@ -79,13 +79,14 @@ pub async fn unregister(
 }
 
 /// Checks whether `unregister` is possible and returns what it would delete. Changes nothing.
-pub async fn would_unregister(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
-    registered_by_agent(control_plane, name).await?;
-    leaving(control_plane, name).await
+pub async fn preview_unregister(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
+    get_pull_cluster(control_plane, name).await?;
+    preview_removal(control_plane, name).await
 }
 
-async fn registered_by_agent(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
-    let cluster = registered(control_plane, name).await?;
+/// Reads a Cluster; fails if it is registered in push mode.
+async fn get_pull_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+    let cluster = get_cluster(control_plane, name).await?;
     match cluster.spec.sync_mode {
         ClusterSyncMode::Push => Err(Error::Join(format!(
             "cluster {name} is registered in push mode, without an agent; remove it with `crowsnest unjoin {name}`"
@@ -132,19 +133,23 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
         Ok(deleted) => deleted,
         Err(_) => {
             let what = format!("the execution namespace of cluster {name} with {} Works", there.len());
-            Err(Error::StillThere { what, seconds: within.as_secs() })
+            Err(Error::DeletionTimeout { what, seconds: within.as_secs() })
         }
     }
 }
 
-async fn execution_namespace_gone(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
+async fn wait_for_namespace_deletion(
+    control_plane: &Client,
+    name: &ClusterName,
+    within: Duration,
+) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
     let execution = execution_namespace(name);
     match wait::until(&namespaces, execution.as_str(), within, |namespace| namespace.is_none()).await? {
         Some(_) => Ok(()),
         None => {
             let what = format!("namespace {}", execution.as_str());
-            Err(Error::StillThere { what, seconds: within.as_secs() })
+            Err(Error::DeletionTimeout { what, seconds: within.as_secs() })
         }
     }
 }

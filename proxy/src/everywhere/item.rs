@@ -34,8 +34,8 @@ impl Item {
         own_version(&self.body)
     }
 
-    /// The object or row with the cluster annotation and `version` as its resourceVersion (None: unchanged). The first
-    /// row decides the columns of a merged table.
+    /// The object or row with the cluster annotation and `version` as its resourceVersion (None: unchanged). The
+    /// columns of a merged table are those of its first row.
     pub fn encode(&self, shape: Shape, heading: &mut Heading, version: Option<&str>) -> Result<Vec<u8>, Error> {
         let cluster = self.cluster.as_str();
         match (shape, &self.row) {
@@ -43,8 +43,8 @@ impl Item {
             (Shape::Table(_), None) => Ok(encode_row(Vec::new(), None)?),
             (Shape::Table(table), Some(row)) => {
                 let columns = heading.columns.get_or_insert_with(|| merged_columns(&row.columns));
-                let wanted = columns.as_array().map(Vec::as_slice).unwrap_or_default();
-                let cells = merged_cells(row.cells.clone(), &row.columns, wanted, cluster);
+                let columns = columns.as_array().map(Vec::as_slice).unwrap_or_default();
+                let cells = merged_cells(row.cells.clone(), &row.columns, columns, cluster);
                 let form = table.of_objects().filter(|_| !self.body.is_empty());
                 let object = form.map(|form| mark(&self.body, cluster, version, form)).transpose()?;
                 Ok(encode_row(cells, object.as_deref())?)
@@ -82,15 +82,15 @@ struct MemberRow {
 }
 
 impl Document {
-    /// The items or rows. `known` are the columns of the member's earlier tables: only the first table of a watch has
-    /// columns.
-    pub fn into_items(self, cluster: &ClusterName, known: &mut Arc<Vec<Value>>) -> Vec<Item> {
-        if let Some(columns) = self.column_definitions.filter(|columns| !columns.is_empty()) {
-            *known = Arc::new(columns);
+    /// The items or rows. Only the first table of a watch has column definitions: `columns` holds those of the earlier
+    /// tables of this member and is replaced by those of this table.
+    pub fn into_items(self, cluster: &ClusterName, columns: &mut Arc<Vec<Value>>) -> Vec<Item> {
+        if let Some(definitions) = self.column_definitions.filter(|definitions| !definitions.is_empty()) {
+            *columns = Arc::new(definitions);
         }
         let objects = self.items.into_iter().flatten().map(|object| Item::of_object(cluster, &object));
         let rows = self.rows.into_iter().flatten().map(|MemberRow { cells, object }| Item {
-            row: Some(Row { cells: cells.unwrap_or_default(), columns: Arc::clone(known) }),
+            row: Some(Row { cells: cells.unwrap_or_default(), columns: Arc::clone(columns) }),
             body: object.map(|object| compact(object.get().as_bytes()).into_owned()).unwrap_or_default(),
             cluster: cluster.clone(),
         });
@@ -99,7 +99,8 @@ impl Document {
 }
 
 impl Item {
-    /// Adds the kind to an object without one: the items of most lists have none, but the objects of events do.
+    /// Adds `kind` and `apiVersion` to an object without a kind: the items of most lists have none, but the objects of
+    /// watch events do.
     pub fn set_kind(&mut self, api_version: &str, kind: &str) {
         #[derive(Deserialize)]
         struct Kind {
@@ -133,9 +134,9 @@ mod tests {
 
     const ANNOTATION: &str = "resource.karmada.io/cached-from-cluster";
 
-    fn items(document: &Value, known: &mut Arc<Vec<Value>>) -> Vec<Item> {
+    fn items(document: &Value, columns: &mut Arc<Vec<Value>>) -> Vec<Item> {
         let document: Document = serde_json::from_str(&document.to_string()).unwrap();
-        document.into_items(&ClusterName::parse("m1").unwrap(), known)
+        document.into_items(&ClusterName::parse("m1").unwrap(), columns)
     }
 
     fn encoded(item: &Item, shape: Shape, heading: &mut Heading) -> Value {

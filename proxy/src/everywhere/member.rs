@@ -135,14 +135,14 @@ impl Refusal {
 impl Collection {
     /// `path` is that of the collection; `query` that of the caller.
     pub fn new(proxy: &Proxy, caller: &Caller, path: String, query: Option<&str>, shape: Shape) -> Self {
-        let query = Query::without(query.unwrap_or_default(), |name| SET_FOR_EACH.contains(&name));
+        let query = Query::remove_parameters(query.unwrap_or_default(), |name| SET_FOR_EACH.contains(&name));
         let page_permits = Semaphore::new(CONCURRENT_PAGES);
         Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape, page_permits }
     }
 
     /// Restricts the collection to one name.
     pub fn named(mut self, name: &str) -> Self {
-        let rest = Query::without(&self.query, |name| name == "fieldSelector");
+        let rest = Query::remove_parameters(&self.query, |name| name == "fieldSelector");
         let selector = query_string([("fieldSelector", format!("metadata.name={name}").as_str())]);
         self.query = if rest.is_empty() { selector } else { format!("{rest}&{selector}") };
         self
@@ -242,7 +242,7 @@ impl Collection {
             [self.query.as_str(), own.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
         let request = get(&format!("?{}", query.join("&")), HeaderValue::from_static(accept));
         let timeout = Some(self.proxy.response_timeout());
-        let sent = self.proxy.to_member(member, &self.caller, &self.path, request, timeout).await;
+        let sent = self.proxy.forward_to_member(member, &self.caller, &self.path, request, timeout).await;
         let response = sent.map_err(|error| Refusal::Failed(Box::new(error)))?;
         if response.status() == StatusCode::OK {
             return Ok(response);

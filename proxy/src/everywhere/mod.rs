@@ -24,11 +24,11 @@ use crowsnest_members::Member;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 
-use crate::native::{Native, Verb};
+use crate::native::{NativePath, Verb};
 use crate::{Body, Caller, Error, Proxy};
 
 /// Time limit for the first byte of each member's response, and for each chunk after it.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time and size limit for a response body that is only read here. An unread body costs its connection.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 const SMALL: usize = 256 << 10;
@@ -42,16 +42,18 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let Some(native) = Native::parse(path) else { return self.to_control_plane(caller, path, request).await };
+        let Some(native) = NativePath::parse(path) else {
+            return self.forward_to_control_plane(caller, path, request).await;
+        };
         let verb = native.verb(request.method(), &Query::parse(request.uri().query()));
         match verb {
             Verb::Watch if native.subresource.is_empty() => {
-                self.witnessed(&request, || self.names_of_members(caller));
+                self.report_clusters(&request, || self.names_of_members(caller));
                 self.watch_everywhere(caller, &native, request.headers(), request.uri().query()).await
             }
             _ if !native.name.is_empty() => self.named(caller, &native, verb, path, request).await,
             Verb::List => {
-                self.witnessed(&request, || self.names_of_members(caller));
+                self.report_clusters(&request, || self.names_of_members(caller));
                 self.list_everywhere(caller, &native, request.headers(), request.uri().query()).await
             }
             _ => Err(Error::MethodNotAllowed),
@@ -67,7 +69,7 @@ impl Proxy {
     async fn named(
         &self,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         verb: Verb,
         path: &str,
         request: Request<Body>,
@@ -77,7 +79,7 @@ impl Proxy {
     }
 
     /// The members that have an object of that name, each queried as the caller.
-    pub(crate) async fn owners(&self, caller: &Caller, native: &Native) -> Result<Vec<Arc<Member>>, Error> {
+    pub(crate) async fn owners(&self, caller: &Caller, native: &NativePath) -> Result<Vec<Arc<Member>>, Error> {
         let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
         let object = &format!("{}/{}", native.resource.path(namespace), native.name);
         let members = self.members_of(caller);
@@ -104,7 +106,8 @@ impl Proxy {
         let accept = HeaderValue::from_static(
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
         );
-        let response = self.to_member(member, caller, path, get("", accept), Some(self.response_timeout())).await?;
+        let response =
+            self.forward_to_member(member, caller, path, get("", accept), Some(self.response_timeout())).await?;
         let status = response.status();
         drop(small(response.into_body()).await);
         Ok(status == StatusCode::OK)
@@ -112,7 +115,7 @@ impl Proxy {
 
     /// Maximum idle time before and within a member's part.
     fn response_timeout(&self) -> Duration {
-        ANSWER_WITHIN.min(self.inner.transport.answer_within())
+        RESPONSE_TIMEOUT.min(self.inner.transport.response_timeout())
     }
 }
 

@@ -10,11 +10,11 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::json;
 
 use super::item::Document;
-use crate::cluster::read;
+use crate::cluster::read_body;
 use crate::composite::CompositeVersion;
 use crate::fleetwide::write::to_owner_form;
 use crate::merged::Heading;
-use crate::native::{Native, Verb};
+use crate::native::{NativePath, Verb};
 use crate::object::mark_live;
 use crate::table::{Content, Shape, TableForm};
 use crate::{Body, Caller, Error, Proxy, full};
@@ -24,7 +24,7 @@ impl Proxy {
         &self,
         owner: &Arc<Member>,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         verb: Verb,
         path: &str,
         request: Request<Body>,
@@ -38,7 +38,7 @@ impl Proxy {
             true => request,
             false => to_owner_form(verb, request, owner.name().as_str()).await?,
         };
-        self.to_member(owner, caller, path, request, None).await
+        self.forward_to_member(owner, caller, path, request, None).await
     }
 
     /// Reads an object from its member.
@@ -57,12 +57,12 @@ impl Proxy {
         };
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         request.headers_mut().remove(header::ACCEPT_ENCODING);
-        let response = self.one_cluster(cluster.as_str(), caller, path, request).await?;
+        let response = self.forward_to_cluster(cluster.as_str(), caller, path, request).await?;
         if response.status() != StatusCode::OK {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let body = read(body).await?;
+        let body = read_body(body).await?;
         let marked = match shape {
             Shape::Objects(form) => mark_live(&body, cluster.as_str(), form)?,
             Shape::Table(form) => table(&body, cluster, form)?,
@@ -86,7 +86,7 @@ fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>,
         table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, own.as_deref())?);
     }
     table.extend_from_slice(b"],");
-    let tail = heading.tail(Shape::Table(form), json!({"resourceVersion": version}));
+    let tail = heading.trailing_fields(Shape::Table(form), json!({"resourceVersion": version}));
     table.extend_from_slice(&serde_json::to_vec(&tail)?[1..]);
     Ok(table)
 }

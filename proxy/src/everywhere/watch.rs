@@ -26,8 +26,8 @@ use super::object::composite_version;
 use crate::composite::CompositeVersion;
 use crate::fleetwide::warning;
 use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
-use crate::merged::{Heading, Missing, kind_of};
-use crate::native::Native;
+use crate::merged::{Heading, MissingCluster, kind_of};
+use crate::native::NativePath;
 use crate::object::Form;
 use crate::options::ListOptions;
 use crate::table::{Content, Shape};
@@ -121,7 +121,7 @@ impl Proxy {
     pub(super) async fn watch_everywhere(
         &self,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         headers: &HeaderMap,
         raw: Option<&str>,
     ) -> Result<Response<Body>, Error> {
@@ -196,7 +196,7 @@ fn accept(first_steps: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<Wa
             Step::Refused(refusal) => {
                 let is_known = since.includes(feed.cluster.as_str());
                 is_lost |= Effect::of(refusal.status(), is_known) != Effect::Retry;
-                let missing = Missing { cluster: feed.cluster.clone(), reason: refusal.to_string() };
+                let missing = MissingCluster { cluster: feed.cluster.clone(), reason: refusal.to_string() };
                 warnings.push(warning(&missing.text()));
             }
             _ => is_open = true,

@@ -15,7 +15,7 @@ use super::{View, warning};
 use crate::composite::{CachePosition, CompositeVersion, Continue, ListId, Portion, Snapshot};
 use crate::merged::Heading;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
-use crate::native::Native;
+use crate::native::NativePath;
 use crate::object::{Form, MARK, mark, write_marked};
 use crate::options::ListOptions;
 use crate::table::{Content, Shape, columns, row};
@@ -96,7 +96,7 @@ impl Proxy {
     pub(super) async fn get_cached(
         &self,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         view: View,
         path: &str,
         query: &Query,
@@ -104,7 +104,7 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let shape = Shape::of(request.headers(), query, Content::Object)?;
         let located = self.locate(&view, native).await;
-        self.witnessed(&request, || match &located {
+        self.report_clusters(&request, || match &located {
             Ok(object) => vec![object.record.key.cluster().clone()],
             Err(_) => view.read(&self.inner.index),
         });
@@ -139,7 +139,7 @@ impl Proxy {
     }
 
     /// The only object of this name in view.
-    pub(super) async fn locate(&self, view: &View, native: &Native) -> Result<Object, Error> {
+    pub(super) async fn locate(&self, view: &View, native: &NativePath) -> Result<Object, Error> {
         let mut found = Vec::new();
         for object in self.all_named(view, native).await? {
             if view.shows(&object.record)? {
@@ -150,7 +150,7 @@ impl Proxy {
     }
 
     /// All objects of this name in the view's clusters, including those that are not in view.
-    pub(super) async fn all_named(&self, view: &View, native: &Native) -> Result<Vec<Object>, Error> {
+    pub(super) async fn all_named(&self, view: &View, native: &NativePath) -> Result<Vec<Object>, Error> {
         let index = &self.inner.index;
         let of = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
         let found = view.clusters(index).into_iter().map(of).map(|key| async move { index.get(&key).await });
@@ -179,7 +179,7 @@ impl Extent {
         let token = match snapshot {
             Snapshot::Latest | Snapshot::NotOlderThan(_) => {
                 // Waits for changes of other replicas, so that a list shows everything that a read showed before.
-                index.caught_up(LAG).await?;
+                index.wait_until_published(LAG).await?;
                 let clusters = view.clusters(index).into_iter();
                 let parts = clusters.filter(|cluster| view.query(cluster).is_some()).map(Part::all).collect();
                 return Ok(Self { version: view.position(index), parts, is_earlier: false });
@@ -198,7 +198,7 @@ impl Extent {
         // A cluster that left after all its pages were sent does not matter.
         let has_left = |label: &str| label >= token.cluster.as_str() && !labels.iter().any(|known| known == label);
         let is_kept = match first.seq(index.id()) {
-            Some(seq) => index.knows_deletions_since(seq).await?,
+            Some(seq) => index.has_deletions_since(seq).await?,
             None => false,
         };
         if !is_kept || first.clusters().any(has_left) {
@@ -277,10 +277,10 @@ impl Source for CachedClusters {
         Err(error)
     }
 
-    fn tail(&self, mut metadata: Value) -> Value {
+    fn trailing_fields(&self, mut metadata: Value) -> Value {
         if !self.incomplete.is_empty() {
             metadata["incompleteClusters"] = Value::Array(self.incomplete.clone());
         }
-        self.heading.tail(self.shape, metadata)
+        self.heading.trailing_fields(self.shape, metadata)
     }
 }

@@ -12,16 +12,16 @@ use crowsnest_members::Member;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 
-use crate::cluster::read;
+use crate::cluster::read_body;
 use crate::metrics::MemberIdentity;
-use crate::metrics::resource::{Kind, Listing, selectors};
-use crate::native::{Native, Verb};
+use crate::metrics::resource::{Kind, UsageListRequest, selectors};
+use crate::native::{NativePath, Verb};
 use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
 /// Timeout of a member's discovery, and the number of members tried before the group is left out.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const ASKED: usize = 3;
 
 /// A discovery document that lists the group.
@@ -43,7 +43,7 @@ pub fn document(path: &str) -> Option<Document> {
     }
 }
 
-pub fn is_of(native: &Native) -> bool {
+pub fn is_of(native: &NativePath) -> bool {
     &*native.resource.group == GROUP && native.subresource.is_empty()
 }
 
@@ -55,7 +55,7 @@ impl Proxy {
     }
 
     fn serves(&self, cluster: &ClusterName) -> bool {
-        let served = self.inner.index.served(cluster);
+        let served = self.inner.index.served_resources(cluster);
         served.is_some_and(|served| {
             let group = format!("{GROUP}/");
             served.resources.iter().any(|resource| &*resource.gvr.group == GROUP)
@@ -67,7 +67,7 @@ impl Proxy {
     pub(super) async fn metrics(
         &self,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
@@ -79,11 +79,11 @@ impl Proxy {
                 let shape = Shape::of(request.headers(), &parameters, Content::List)?;
                 let (members, missing, identity) =
                     (self.members_of(caller), Vec::new(), MemberIdentity::Caller(caller));
-                self.list_usage(Listing { kind, members, missing, identity, path, fields, query, shape }).await
+                self.list_usage(UsageListRequest { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
                 let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
-                self.to_member(&owner, caller, path, request, None).await
+                self.forward_to_member(&owner, caller, path, request, None).await
             }
             _ => Err(Error::MethodNotAllowed),
         }
@@ -98,24 +98,24 @@ impl Proxy {
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         if request.method() != Method::GET {
-            return self.to_control_plane(caller, path, request).await;
+            return self.forward_to_control_plane(caller, path, request).await;
         }
         json_alone(request.headers_mut());
         let headers = request.headers().clone();
         if document == Document::Own {
             return match self.discovered(caller, path, &headers).await {
                 Some(response) => Ok(response),
-                None => self.to_control_plane(caller, path, request).await,
+                None => self.forward_to_control_plane(caller, path, request).await,
             };
         }
-        let response = self.to_control_plane(caller, path, request).await?;
+        let response = self.forward_to_control_plane(caller, path, request).await?;
         if response.status() != StatusCode::OK {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let mut response_body = read(body).await?;
+        let mut response_body = read_body(body).await?;
         let theirs = match self.discovered(caller, path, &headers).await {
-            Some(theirs) => read(theirs.into_body()).await.unwrap_or_default(),
+            Some(theirs) => read_body(theirs.into_body()).await.unwrap_or_default(),
             None => Default::default(),
         };
         if let Some(both) = with_group(&response_body, &theirs) {
@@ -136,7 +136,7 @@ impl Proxy {
         for member in serving.into_iter().take(ASKED) {
             let mut request = Request::new(full(""));
             *request.headers_mut() = headers.clone();
-            match self.to_member(member, caller, path, request, Some(ANSWER_WITHIN)).await {
+            match self.forward_to_member(member, caller, path, request, Some(RESPONSE_TIMEOUT)).await {
                 Ok(response) if response.status() == StatusCode::OK => return Some(response),
                 Ok(response) => {
                     tracing::debug!(cluster = %member.name(), status = %response.status(), path, "a member did not return its discovery document");

@@ -11,11 +11,11 @@
 mod leaving;
 mod list;
 mod metrics;
+mod read_after_write;
 mod search;
 mod view;
 mod watch;
 pub(crate) mod write;
-mod written;
 
 use std::sync::Arc;
 
@@ -24,23 +24,23 @@ use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_members::Member;
 use http::{HeaderValue, Request, Response};
 
-use crate::native::{Native, Verb};
+use crate::native::{NativePath, Verb};
 use crate::{Body, Caller, ClusterObserver, Error, Proxy, addressed, admission};
 
 pub(crate) use self::view::View;
 
 impl Proxy {
-    pub(crate) async fn carry(
+    pub(crate) async fn serve_fleet_wide(
         &self,
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         refuse_nested(path)?;
-        let Some(native) = Native::parse(path) else {
+        let Some(native) = NativePath::parse(path) else {
             return match metrics::document(path).filter(|_| self.has_metrics_of_members()) {
                 Some(document) => self.metrics_discovery(document, caller, path, request).await,
-                None => self.to_control_plane(caller, path, request).await,
+                None => self.forward_to_control_plane(caller, path, request).await,
             };
         };
         let only = addressed::take(&mut request)?;
@@ -57,13 +57,13 @@ impl Proxy {
             (Some(view), _) => view,
             // A resource that is not cached is read from the named cluster.
             (None, Some(cluster)) if !self.inner.index.searcher().rules_apply_in(caller, &cluster) => {
-                return Err(Error::NoProxy { cluster, user: caller.name.clone() });
+                return Err(Error::ProxyForbidden { cluster, user: caller.name.clone() });
             }
-            (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
+            (None, Some(cluster)) => return self.forward_to_cluster(cluster.as_str(), caller, path, request).await,
             (None, None) if metrics::is_of(&native) && self.has_metrics_of_members() => {
                 return self.metrics(caller, &native, path, request).await;
             }
-            (None, None) => return self.to_control_plane(caller, path, request).await,
+            (None, None) => return self.forward_to_control_plane(caller, path, request).await,
         };
         let query = Query::parse(request.uri().query());
         let verb = native.verb(request.method(), &query);
@@ -72,14 +72,14 @@ impl Proxy {
                 self.get_cached(caller, &native, view, path, &query, request).await
             }
             Verb::List if native.subresource.is_empty() => {
-                self.witnessed(&request, || view.read(&self.inner.index));
+                self.report_clusters(&request, || view.read(&self.inner.index));
                 self.list_cached(view, &query, request.headers()).await
             }
             Verb::Watch if native.subresource.is_empty() => {
-                self.witnessed(&request, || view.read(&self.inner.index));
+                self.report_clusters(&request, || view.read(&self.inner.index));
                 self.watch_cached(&native, view, &query, request.headers()).await
             }
-            _ => self.to_owner(caller, &native, view, verb, path, request).await,
+            _ => self.send_to_owner(caller, &native, view, verb, path, request).await,
         }
     }
 
@@ -97,9 +97,9 @@ impl Proxy {
     }
 
     /// Reports the clusters that answer a request to its [`ClusterObserver`], if it has one.
-    pub(crate) fn witnessed(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
+    pub(crate) fn report_clusters(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
         if let Some(observer) = request.extensions().get::<Arc<dyn ClusterObserver>>() {
-            observer.reads(&clusters());
+            observer.record_clusters(&clusters());
         }
     }
 }

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 use super::View;
-use crate::native::Native;
+use crate::native::NativePath;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
@@ -26,11 +26,11 @@ impl Proxy {
             return Err(Error::MethodNotAllowed);
         }
         let native =
-            Native::parse(path).filter(|native| native.subresource.is_empty()).ok_or(Error::UnknownResource)?;
+            NativePath::parse(path).filter(|native| native.subresource.is_empty()).ok_or(Error::UnknownResource)?;
         let query = Query::parse(request.uri().query());
         // Options are validated first. Field selectors and limits are ignored.
         let options = ListOptions::parse(&query, query.flag("watch"), false);
-        let options = options.map_err(|error| Error::BadOptions(error.options()))?;
+        let options = options.map_err(|error| Error::InvalidCacheOptions(error.list_options_message()))?;
         let options = ListOptions { fields: None, ..options };
         let index = &self.inner.index;
         let view = match View::of(index, &native, caller, None).await {
@@ -42,12 +42,12 @@ impl Proxy {
         if !native.name.is_empty() {
             let mut found = self.all_named(&view, &native).await?;
             found.retain(|object| view.allows(&object.record));
-            self.witnessed(&request, || found.iter().map(|object| object.record.key.cluster().clone()).collect());
+            self.report_clusters(&request, || found.iter().map(|object| object.record.key.cluster().clone()).collect());
             let found = found.iter().map(marked).collect::<Result<Vec<_>, _>>();
             let found = found.map_err(|error| Error::Body(error.into()))?;
             return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
-        self.witnessed(&request, || view.read(index));
+        self.report_clusters(&request, || view.read(index));
         let view = view.select(options)?;
         let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
         let index = index.clone();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
 use crate::merged::{Heading, kind_of};
-use crate::native::Native;
+use crate::native::NativePath;
 use crate::options::{ListOptions, known_fields};
 use crate::table::columns;
 use crate::{Caller, Error};
@@ -46,7 +46,7 @@ pub struct Incomplete {
 
 impl View {
     /// None if no ResourceRegistry selects the resource, in the named cluster if there is one.
-    pub async fn of(index: &Index, native: &Native, caller: &Caller, only: Option<ClusterName>) -> Option<Self> {
+    pub async fn of(index: &Index, native: &NativePath, caller: &Caller, only: Option<ClusterName>) -> Option<Self> {
         let parts = registered(index, &native.resource, only.as_ref());
         if parts.is_empty() {
             return None;
@@ -55,7 +55,7 @@ impl View {
     }
 
     /// A view without objects, for resources that no ResourceRegistry selects.
-    pub async fn empty(index: &Index, native: &Native, caller: &Caller) -> Self {
+    pub async fn empty(index: &Index, native: &NativePath, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { Reading::Listing } else { Reading::ByName };
@@ -73,8 +73,8 @@ impl View {
 
     /// True if the caller's permissions are unchanged. Otherwise the view takes the new permissions.
     pub async fn is_allowed_still(&mut self, index: &Index) -> bool {
-        let Some(reader) = self.reader.renewed(index.searcher()).await else { return true };
-        let same = reader.allows_the_same(&self.reader, &self.clusters(index));
+        let Some(reader) = self.reader.refresh(index.searcher()).await else { return true };
+        let same = reader.has_same_access(&self.reader, &self.clusters(index));
         self.reader = reader;
         same
     }
@@ -250,7 +250,7 @@ impl View {
 
     /// None if discovery has not reported it.
     fn is_served_in(&self, index: &Index, cluster: &ClusterName) -> Option<bool> {
-        let served = index.served(cluster)?;
+        let served = index.served_resources(cluster)?;
         match served.get(&self.resource) {
             Some(_) => Some(true),
             None => (!served.stale.contains(&self.resource.api_version())).then_some(false),
@@ -272,7 +272,7 @@ impl View {
         }
         keep.withheld
             .iter()
-            .any(|withheld| withheld.is_of(&self.resource))
+            .any(|withheld| withheld.applies_to(&self.resource))
             .then_some("some fields are withheld from lists and watches; get an object by name to read all of it")
     }
 
@@ -342,9 +342,9 @@ impl View {
         }
         let (why, heard_at) = match state {
             Some(state) if state.complete => {
-                (format!("watch interrupted: {}", state.trouble.unwrap_or_default()), Some(state.heard_at))
+                (format!("watch interrupted: {}", state.stale_reason.unwrap_or_default()), Some(state.last_contact_ms))
             }
-            Some(CollectionState { trouble: Some(trouble), .. }) => (format!("not collected: {trouble}"), None),
+            Some(CollectionState { stale_reason: Some(reason), .. }) => (format!("not collected: {reason}"), None),
             Some(_) => ("still being collected".to_owned(), None),
             None => ("not collected yet".to_owned(), None),
         };
@@ -356,7 +356,7 @@ impl View {
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
     let is_registered = |interest: &Interest| {
-        matches!(interest.why, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
+        matches!(interest.reason, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
     };
     let part = |Interest { clusters, namespaces, .. }: Interest| match only {
         None => Some((clusters, namespaces)),

@@ -25,7 +25,7 @@ use super::list::version_of;
 use super::{View, warning};
 use crate::composite::{CachePosition, CompositeVersion};
 use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
-use crate::native::Native;
+use crate::native::NativePath;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
 use crate::table::{Content, Shape, row};
@@ -98,7 +98,7 @@ struct Watch {
 impl Proxy {
     pub(super) async fn watch_cached(
         &self,
-        native: &Native,
+        native: &NativePath,
         view: View,
         query: &Query,
         headers: &HeaderMap,
@@ -120,7 +120,7 @@ impl Proxy {
             served,
             index: index.clone(),
             follower: index.follow_topic(start, view.topic()),
-            rules: index.searcher().rules(),
+            rules: index.searcher().rule_changes(),
             position,
             initial,
             ahead: HashMap::new(),
@@ -367,7 +367,7 @@ impl Watch {
         };
         // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
         let selected = match change.kind {
-            ChangeKind::Added | ChangeKind::Modified if !is => self.index.before(change.seq).await?,
+            ChangeKind::Added | ChangeKind::Modified if !is => self.index.state_before(change.seq).await?,
             _ => None,
         };
         self.move_to(&change.object.record, change.seq);
@@ -433,7 +433,7 @@ fn collected(index: &Index, view: &View) -> Option<BoxFuture<'static, ()>> {
     }
     let index = index.clone();
     Some(Box::pin(async move {
-        let all = join_all(missing.iter().map(|key| index.complete(key)));
+        let all = join_all(missing.iter().map(|key| index.wait_until_complete(key)));
         if tokio::time::timeout(COLLECTED_WITHIN, all).await.is_err() {
             tracing::debug!("the watch starts without clusters that are not collected yet");
         }

@@ -15,10 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::followed::{Known, followed};
+use super::follower::{PodSnapshot, follow_log};
 use super::pod::Pod;
 use super::read::{Refusal, SourceEvent};
-use super::select::From;
+use super::select::LogStart;
 use super::{Found, LogEvent, LogSource, LogSummary, MOST_PODS, Selecting, Selection};
 
 /// Maximum duration of a follow request. Then the client has to authenticate and be authorized again.
@@ -33,7 +33,7 @@ struct Follow {
     selecting: Selecting,
     selection: Selection,
     /// Followed pods by record id.
-    pods: HashMap<u64, Followed>,
+    pods: HashMap<u64, FollowedPod>,
     /// Pods reported by the running search until its answer is complete; None after that.
     found_again: Option<HashSet<u64>>,
     logs: SelectAll<BoxStream<'static, (Arc<LogSource>, SourceEvent)>>,
@@ -46,10 +46,10 @@ struct Follow {
 }
 
 /// A pod whose logs are followed.
-struct Followed {
+struct FollowedPod {
     /// Identifies the pod: another pod of the same name has another uid.
     uid: String,
-    known: watch::Sender<Known>,
+    snapshot: watch::Sender<PodSnapshot>,
     /// Containers whose log was opened, including those that ended.
     containers: BTreeSet<String>,
 }
@@ -118,9 +118,9 @@ impl Follow {
                 Ok(None) => self.lose(hit.object.record.id),
                 Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
             },
-            Some(Ok(LiveEvent::Left(object))) => self.lose(object.record.id),
+            Some(Ok(LiveEvent::Removed(object))) => self.lose(object.record.id),
             Some(Ok(LiveEvent::Counts { .. })) => {}
-            Some(Ok(LiveEvent::FellBehind)) | None => self.anew(),
+            Some(Ok(LiveEvent::Lagged)) | None => self.anew(),
             Some(Err(error)) => {
                 self.over = true;
                 self.waiting.push_back(LogEvent::Failed(error.chain()));
@@ -181,17 +181,17 @@ impl Follow {
 
     /// Start position for a pod that enters the selection: its beginning, unless the pod existed before the
     /// request.
-    fn joins_from(&self, pod: &Pod) -> From {
+    fn joins_from(&self, pod: &Pod) -> LogStart {
         let since = self.began.checked_sub(CLOCKS).unwrap_or(self.began).as_second();
         match pod.created {
-            Some(created) if created < since => From { since: Some(self.began), tail: None },
-            _ => From::default(),
+            Some(created) if created < since => LogStart { since: Some(self.began), tail: None },
+            _ => LogStart::default(),
         }
     }
 
     /// Adds or updates a pod. Running containers are read from `from`, containers that start later from their
     /// beginning.
-    fn see(&mut self, record: &Arc<Record>, pod: Pod, from: From) {
+    fn see(&mut self, record: &Arc<Record>, pod: Pod, from: LogStart) {
         if self.pods.get(&record.id).is_some_and(|known| known.uid != record.uid) {
             self.lose(record.id);
         }
@@ -205,24 +205,24 @@ impl Follow {
             }
             return;
         }
-        let known = Known { pod, gone: false };
+        let snapshot = PodSnapshot { pod, is_removed: false };
         let followed_pod = match self.pods.entry(record.id) {
             Entry::Occupied(entry) => {
-                entry.get().known.send_replace(known);
+                entry.get().snapshot.send_replace(snapshot);
                 entry.into_mut()
             }
-            Entry::Vacant(entry) => entry.insert(Followed {
+            Entry::Vacant(entry) => entry.insert(FollowedPod {
                 uid: record.uid.clone(),
-                known: watch::Sender::new(known),
+                snapshot: watch::Sender::new(snapshot),
                 containers: BTreeSet::new(),
             }),
         };
         for source in sources {
             if followed_pod.containers.insert(source.container.clone()) {
-                let started = followed_pod.known.borrow().pod.state(&source.container).started;
-                let from = if started { from } else { From::default() };
+                let started = followed_pod.snapshot.borrow().pod.state(&source.container).started;
+                let from = if started { from } else { LogStart::default() };
                 let (reader, source) = (self.selecting.reader.clone(), Arc::new(source));
-                let log = followed(reader, Arc::clone(&source), followed_pod.known.subscribe(), from);
+                let log = follow_log(reader, Arc::clone(&source), followed_pod.snapshot.subscribe(), from);
                 self.logs.push(log.map(move |event| (Arc::clone(&source), event)).boxed());
             }
         }
@@ -230,7 +230,7 @@ impl Follow {
 
     fn lose(&mut self, id: u64) {
         if let Some(pod) = self.pods.remove(&id) {
-            pod.known.send_modify(|known| known.gone = true);
+            pod.snapshot.send_modify(|snapshot| snapshot.is_removed = true);
         }
     }
 }

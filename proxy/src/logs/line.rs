@@ -82,8 +82,8 @@ impl Cursor {
         self.last.map(|(time, _)| time)
     }
 
-    /// True if a line is new.
-    pub fn takes(&mut self, line: &Line) -> bool {
+    /// Records a line; true if it has not been delivered before.
+    pub fn accept(&mut self, line: &Line) -> bool {
         let Some(time) = line.time else { return true };
         let Some((last, delivered)) = &mut self.last else {
             self.last = Some((time, 1));
@@ -171,7 +171,7 @@ mod tests {
                 text => {
                     let time = Timestamp::from_second(second).ok();
                     let line = Line { time, text: text.to_string(), cut: false };
-                    if cursor.takes(&line) {
+                    if cursor.accept(&line) {
                         kept.push(text.to_string());
                     }
                 }

@@ -6,7 +6,7 @@
 //! as they arrive and new pods are added ([`follow`]). Logs are read no faster than the client reads.
 
 mod follow;
-mod followed;
+mod follower;
 mod line;
 mod merge;
 mod pod;
@@ -76,10 +76,10 @@ pub struct LogSummary {
 impl LogSummary {
     fn count(&mut self, event: &SourceEvent) {
         match event {
-            SourceEvent::Joined => self.logs += 1,
+            SourceEvent::Started => self.logs += 1,
             SourceEvent::Line(_) => self.lines += 1,
             SourceEvent::Refused(_) => self.refused += 1,
-            SourceEvent::Left(_) => {}
+            SourceEvent::Ended(_) => {}
         }
     }
 }
@@ -116,7 +116,7 @@ impl Proxy {
         search.limit = Some(MOST_PODS);
         search.facets.clear();
         search.bodies = true;
-        if let Some(why) = search.unanswerable() {
+        if let Some(why) = search.query_error() {
             return Err(Error::BadRequest(why));
         }
         let slots = Arc::new(Semaphore::new(request.most));
@@ -170,14 +170,14 @@ impl Selecting {
     /// Skipped clusters that the request selects.
     fn skipped(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
         let wanted = &self.reader.request.wanted;
-        skipped.retain(|skipped| !skipped.cluster.is_control_plane() && wanted.takes_cluster(&skipped.cluster));
+        skipped.retain(|skipped| !skipped.cluster.is_control_plane() && wanted.matches_cluster(&skipped.cluster));
         skipped
     }
 
     /// The pod of a hit, if it exists now and is selected.
     fn pod(&self, hit: &Hit) -> Result<Option<(Arc<Record>, Pod)>, Error> {
         let Object { record, body } = &hit.object;
-        if hit.was.is_some() || !self.reader.request.wanted.takes(record) {
+        if hit.version_end.is_some() || !self.reader.request.wanted.matches(record) {
             return Ok(None);
         }
         Ok(Some((Arc::clone(record), Pod::read(body)?)))

@@ -63,7 +63,7 @@ impl Pod {
 
     /// The containers whose logs are selected.
     pub fn wanted<'p>(&'p self, wanted: &'p LogFilter) -> impl Iterator<Item = &'p Container> {
-        self.containers.iter().filter(|container| wanted.takes_container(container))
+        self.containers.iter().filter(|container| wanted.matches_container(container))
     }
 
     /// State of a container.

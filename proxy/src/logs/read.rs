@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use crowsnest_component_base::body;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, unfold};
@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::line::{Line, Splitter};
 use super::merge::Timed;
-use super::select::{From, LogRequest};
+use super::select::{LogRequest, LogStart};
 use super::{LogSource, STREAMS_OF_ALL};
 use crate::{Body, Caller, Error, Proxy, full};
 
@@ -39,11 +39,11 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEvent {
     /// The log was requested.
-    Joined,
+    Started,
     Line(Line),
     Refused(Refusal),
     /// The log has ended, with the reason.
-    Left(&'static str),
+    Ended(&'static str),
 }
 
 impl Timed for SourceEvent {
@@ -106,7 +106,7 @@ impl Refusal {
 
 impl LogReader {
     /// Opens a log.
-    pub async fn open(&self, source: &LogSource, from: From) -> Result<Log, Refusal> {
+    pub async fn open(&self, source: &LogSource, from: LogStart) -> Result<Log, Refusal> {
         let slots = [
             slot(&self.slots, format!("{} logs are already open, the limit set by maxStreams", self.request.most))?,
             slot(
@@ -116,7 +116,7 @@ impl LogReader {
         ];
         let (namespace, pod) = (path_segment(&source.namespace), path_segment(&source.pod));
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
-        let mut query = format!("container={}&timestamps=true", percent_encoded(&source.container));
+        let mut query = format!("container={}&timestamps=true", percent_encode(&source.container));
         if self.request.follow {
             query.push_str("&follow=true");
         }
@@ -128,12 +128,12 @@ impl LogReader {
         }
         // Members accept whole seconds.
         if let Some(since) = from.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
-            query.push_str(&format!("&sinceTime={}", percent_encoded(&since.to_string())));
+            query.push_str(&format!("&sinceTime={}", percent_encode(&since.to_string())));
         }
         let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
         // Boxed because the compiler cannot prove `Send` for callers with unresolved lifetimes.
         let request: BoxFuture<'static, _> =
-            Box::pin(async move { proxy.one_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
+            Box::pin(async move { proxy.forward_to_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
         let response = request.await.map_err(|error| Refusal::of(&error))?;
         if response.status() != StatusCode::OK {
             return Err(Refusal::read(response).await);
@@ -144,7 +144,7 @@ impl LogReader {
 
     /// A log from its start position to its current end.
     pub fn stream(self, source: Arc<LogSource>) -> BoxStream<'static, SourceEvent> {
-        let whole = UnfollowedLog { reader: self, source, joined: false, log: None };
+        let whole = UnfollowedLog { reader: self, source, has_started: false, log: None };
         unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
     }
 }
@@ -176,15 +176,15 @@ impl Log {
 struct UnfollowedLog {
     reader: LogReader,
     source: Arc<LogSource>,
-    joined: bool,
+    has_started: bool,
     log: Option<Log>,
 }
 
 impl UnfollowedLog {
     /// The next event, and the reader for the events after it.
     async fn next(mut self) -> Option<(SourceEvent, Option<Self>)> {
-        if !std::mem::replace(&mut self.joined, true) {
-            return Some((SourceEvent::Joined, Some(self)));
+        if !std::mem::replace(&mut self.has_started, true) {
+            return Some((SourceEvent::Started, Some(self)));
         }
         let log = match &mut self.log {
             Some(log) => log,
@@ -195,7 +195,7 @@ impl UnfollowedLog {
         };
         loop {
             match tokio::time::timeout(IDLE_TIMEOUT, log.next()).await {
-                Ok(Ok(Some(line))) if self.reader.request.lines.takes(&line.text) => {
+                Ok(Ok(Some(line))) if self.reader.request.lines.matches(&line.text) => {
                     return Some((SourceEvent::Line(line), Some(self)));
                 }
                 Ok(Ok(Some(_))) => {}

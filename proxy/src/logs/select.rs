@@ -42,12 +42,12 @@ pub struct LogRequest {
     /// Maximum number of open logs.
     pub most: usize,
     /// Start position in each log.
-    pub from: From,
+    pub from: LogStart,
 }
 
 /// Start position in each log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct From {
+pub struct LogStart {
     pub since: Option<Timestamp>,
     /// Number of last lines; None: all.
     pub tail: Option<i64>,
@@ -108,21 +108,21 @@ impl LogRequest {
 
 impl LogFilter {
     /// True if a hit is a selected pod.
-    pub fn takes(&self, record: &Record) -> bool {
+    pub fn matches(&self, record: &Record) -> bool {
         let key = &record.key;
         *key.resource() == Gvr::new("", "v1", "pods")
             && !key.cluster().is_control_plane()
-            && self.takes_cluster(key.cluster())
+            && self.matches_cluster(key.cluster())
             && (self.namespaces.is_empty() || self.namespaces.contains(&*key.namespace))
             && self.labels.as_ref().is_none_or(|selector| selector.matches(&record.labels))
             && self.pod.as_ref().is_none_or(|pattern| pattern.is_match(&key.name))
     }
 
-    pub fn takes_cluster(&self, cluster: &ClusterName) -> bool {
+    pub fn matches_cluster(&self, cluster: &ClusterName) -> bool {
         self.clusters.is_empty() || self.clusters.contains(cluster)
     }
 
-    pub fn takes_container(&self, container: &Container) -> bool {
+    pub fn matches_container(&self, container: &Container) -> bool {
         let is_selected = match container.kind {
             ContainerKind::Init => self.init,
             ContainerKind::Main => true,
@@ -132,7 +132,7 @@ impl LogFilter {
     }
 
     /// The search for the pods. `query` is the caller's query, which may return other pods than those that match it
-    /// (`select:pod`); then only [`LogFilter::takes`] filters.
+    /// (`select:pod`); then only [`LogFilter::matches`] filters.
     fn search(&self, query: Search) -> Search {
         let mut all = vec![query.filter];
         if query.output.select.is_none() {
@@ -153,7 +153,7 @@ impl LogFilter {
 }
 
 impl Lines {
-    pub fn takes(&self, text: &str) -> bool {
+    pub fn matches(&self, text: &str) -> bool {
         let matches = |pattern: &Regex| pattern.is_match(text);
         (self.include.is_empty() || self.include.iter().any(matches)) && !self.exclude.iter().any(matches)
     }
@@ -282,7 +282,7 @@ impl ParameterParser {
         wanted.search(query.unwrap_or_default())
     }
 
-    fn from(&mut self, now: Timestamp) -> From {
+    fn from(&mut self, now: Timestamp) -> LogStart {
         let ago = self.one("since", |text| match moment(text) {
             Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= MAX_SINCE => {
                 now.checked_sub(SignedDuration::from_secs_f64(seconds)).map_err(|error| error.to_string())
@@ -298,7 +298,7 @@ impl ParameterParser {
         let since = ago.or(time);
         let default = if since.is_some() { -1 } else { TAIL };
         let tail = self.number("tail", -1, i64::from(i32::MAX)).unwrap_or(default);
-        From { since, tail: Some(tail).filter(|tail| *tail >= 0) }
+        LogStart { since, tail: Some(tail).filter(|tail| *tail >= 0) }
     }
 }
 
@@ -348,7 +348,7 @@ mod tests {
     #[case::none("tail=0", None, Some(0))]
     fn logs_are_read_from(#[case] query: &str, #[case] since: Option<i64>, #[case] tail: Option<i64>) {
         let since = since.map(|second| Timestamp::from_second(second).unwrap());
-        assert_eq!(request(query).unwrap().from, From { since, tail });
+        assert_eq!(request(query).unwrap().from, LogStart { since, tail });
     }
 
     #[rstest::rstest]
@@ -393,7 +393,7 @@ mod tests {
         ];
         let containers = kinds.map(|(name, kind)| Container { name: name.to_owned(), kind, state: Default::default() });
         let wanted = request(query).unwrap().wanted;
-        let chosen = containers.iter().filter(|container| wanted.takes_container(container));
+        let chosen = containers.iter().filter(|container| wanted.matches_container(container));
         assert_eq!(chosen.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);
     }
 
@@ -402,7 +402,7 @@ mod tests {
     #[case("include=ERR&include=WARN", "a WARN b", true)]
     #[case("include=ERR", "fine", false)]
     #[case("include=ERR&exclude=health", "ERR /healthz", false)]
-    fn lines_are_chosen(#[case] query: &str, #[case] line: &str, #[case] taken: bool) {
-        assert_eq!(request(query).unwrap().lines.takes(line), taken);
+    fn lines_are_chosen(#[case] query: &str, #[case] line: &str, #[case] expected: bool) {
+        assert_eq!(request(query).unwrap().lines.matches(line), expected);
     }
 }

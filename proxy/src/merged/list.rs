@@ -32,28 +32,29 @@ pub struct Page<I> {
     pub items: Vec<I>,
     /// Position of the rest; None at the end of the cluster.
     pub next: Option<String>,
-    /// Position of the last object, if the cluster ends with it and can be read from there. A token then stays in the
-    /// cluster, as Karmada's does, and the next page moves on.
+    /// Position of the last object, if this page ends the cluster and the cluster can be read from that position. A
+    /// continue token after this page then names the same cluster, as Karmada's does, and the page that it requests
+    /// begins with the next cluster.
     pub end: Option<String>,
 }
 
 /// A cluster whose part is missing or incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingCluster {
     pub cluster: ClusterName,
     pub reason: String,
 }
 
-impl Missing {
+impl MissingCluster {
     /// Text of the `Warning` header. Most reasons already name the cluster.
     pub fn text(&self) -> String {
         let Self { cluster, reason } = self;
-        let named = reason.contains(&format!("cluster {cluster}"));
-        if named { reason.clone() } else { format!("cluster {cluster} {reason}") }
+        let names_cluster = reason.contains(&format!("cluster {cluster}"));
+        if names_cluster { reason.clone() } else { format!("cluster {cluster} {reason}") }
     }
 
     /// Entry of `metadata.incompleteClusters`.
-    pub fn meta(&self) -> Value {
+    pub fn incomplete_cluster(&self) -> Value {
         json!({"cluster": self.cluster, "reason": self.reason})
     }
 }
@@ -65,7 +66,7 @@ pub trait Source: Send + 'static {
     /// Reads the next objects of a part, about `want` of them.
     fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Self::Item>, BoxError>>;
 
-    /// Number of further clusters that are read ahead.
+    /// Number of clusters after the current one whose first page is read ahead.
     fn clusters_ahead(&self) -> usize;
 
     /// Estimated length of encoded objects in bytes.
@@ -77,11 +78,12 @@ pub trait Source: Send + 'static {
     /// Handles a part that cannot be read. The list continues without it, or fails with the returned error.
     fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError>;
 
-    /// The fields of the list after its items, with this `metadata`.
-    fn tail(&self, metadata: Value) -> Value;
+    /// Object with the fields that follow the items of the list, with this `metadata`.
+    fn trailing_fields(&self, metadata: Value) -> Value;
 }
 
-type Reading<I> = AbortOnDropHandle<Result<Page<I>, BoxError>>;
+/// A page that is being read by a task.
+type PendingPage<I> = AbortOnDropHandle<Result<Page<I>, BoxError>>;
 
 /// A list response that is being streamed.
 pub struct Listing<S: Source> {
@@ -94,12 +96,13 @@ pub struct Listing<S: Source> {
     parts: VecDeque<Part>,
     /// Pages being read ahead while the client receives the current one: first the rest of the current cluster,
     /// then the first pages of the next clusters.
-    ahead: VecDeque<Reading<S::Item>>,
+    ahead: VecDeque<PendingPage<S::Item>>,
     /// Remaining limit of the page; None: no limit.
-    left: Option<usize>,
-    any: bool,
-    started: bool,
-    ended: bool,
+    remaining: Option<usize>,
+    /// True once an item has been written, so that further ones follow a comma.
+    has_items: bool,
+    has_started: bool,
+    has_ended: bool,
 }
 
 /// Parameters of a [`Listing`].
@@ -114,49 +117,49 @@ pub struct ListParameters {
 impl<S: Source> Listing<S> {
     pub fn new(source: S, parameters: ListParameters) -> Self {
         let ListParameters { is_table, version, list, parts, limit } = parameters;
-        let (ahead, any, started, ended) = (VecDeque::new(), false, false, false);
-        Self { source, is_table, version, list, parts, ahead, left: limit, any, started, ended }
+        let (ahead, has_items, has_started, has_ended) = (VecDeque::new(), false, false, false);
+        Self { source, is_table, version, list, parts, ahead, remaining: limit, has_items, has_started, has_ended }
     }
 
     /// The next page of a part. Starts reading ahead.
     async fn page(&mut self, part: &Part) -> Result<Page<S::Item>, BoxError> {
-        let begun = match self.ahead.pop_front() {
-            Some(reading) => Some(reading.await??),
+        let read_ahead = match self.ahead.pop_front() {
+            Some(pending) => Some(pending.await??),
             None => None,
         };
         // The page may have been requested with a larger remaining limit.
-        let fits = |page: &Page<S::Item>| self.left.is_none_or(|left| page.items.len() <= left);
-        let page = match begun.filter(fits) {
+        let fits = |page: &Page<S::Item>| self.remaining.is_none_or(|remaining| page.items.len() <= remaining);
+        let page = match read_ahead.filter(fits) {
             Some(page) => page,
-            None => self.source.read(part, self.left.unwrap_or(usize::MAX)).await?,
+            None => self.source.read(part, self.remaining.unwrap_or(usize::MAX)).await?,
         };
-        let still = self.left.map(|left| left.saturating_sub(page.items.len()));
-        if still == Some(0) {
+        let remaining = self.remaining.map(|remaining| remaining.saturating_sub(page.items.len()));
+        if remaining == Some(0) {
             return Ok(page);
         }
-        let want = still.unwrap_or(usize::MAX);
+        let want = remaining.unwrap_or(usize::MAX);
         if let Some(next) = &page.next {
             let rest = Part { cluster: part.cluster.clone(), after: next.clone() };
-            let reading = self.start(&rest, want);
-            self.ahead.push_front(reading);
+            let pending = self.start_reading(&rest, want);
+            self.ahead.push_front(pending);
         }
-        let begun = self.ahead.len() - usize::from(page.next.is_some());
-        for at in begun + 1..=self.source.clusters_ahead() {
-            let Some(part) = self.parts.get(at).cloned() else { break };
-            let reading = self.start(&part, want);
-            self.ahead.push_back(reading);
+        let clusters_ahead = self.ahead.len() - usize::from(page.next.is_some());
+        for index in clusters_ahead + 1..=self.source.clusters_ahead() {
+            let Some(part) = self.parts.get(index).cloned() else { break };
+            let pending = self.start_reading(&part, want);
+            self.ahead.push_back(pending);
         }
         Ok(page)
     }
 
-    fn start(&mut self, part: &Part, want: usize) -> Reading<S::Item> {
+    fn start_reading(&mut self, part: &Part, want: usize) -> PendingPage<S::Item> {
         AbortOnDropHandle::new(tokio::spawn(self.source.read(part, want)))
     }
 
     fn write(&mut self, items: &[S::Item], out: &mut Vec<u8>) -> Result<(), Error> {
         out.reserve(self.source.length(items));
         for item in items {
-            if std::mem::replace(&mut self.any, true) {
+            if std::mem::replace(&mut self.has_items, true) {
                 out.extend_from_slice(b",");
             }
             self.source.write(item, out)?;
@@ -170,7 +173,7 @@ impl<S: Source> Listing<S> {
         let token = rest.map(|part| Continue::at(&version, part.cluster.as_str(), &part.after, self.list).encode());
         let metadata = json!({"resourceVersion": version, "continue": token.unwrap_or_default()});
         out.extend_from_slice(b"],");
-        out.extend_from_slice(&serde_json::to_vec(&self.source.tail(metadata))?[1..]);
+        out.extend_from_slice(&serde_json::to_vec(&self.source.trailing_fields(metadata))?[1..]);
         Ok(())
     }
 }
@@ -179,11 +182,11 @@ impl<S: Source> Pieces for Listing<S> {
     /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
     /// end.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
-        if self.ended {
+        if self.has_ended {
             return Ok(None);
         }
         let mut out = Vec::new();
-        if !std::mem::replace(&mut self.started, true) {
+        if !std::mem::replace(&mut self.has_started, true) {
             out.extend_from_slice(if self.is_table { b"{\"rows\":[" } else { b"{\"items\":[" });
         }
         let rest = loop {
@@ -192,8 +195,8 @@ impl<S: Source> Pieces for Listing<S> {
                 Ok(page) => page,
                 Err(error) => {
                     self.source.leave_out(&part, error)?;
-                    if self.left.is_some() {
-                        // The page ends early: the request for the next one reports why.
+                    if self.remaining.is_some() {
+                        // The page ends before this part. The request for the next page reports the error.
                         break Some(part);
                     }
                     self.parts.pop_front();
@@ -202,16 +205,16 @@ impl<S: Source> Pieces for Listing<S> {
             };
             self.write(&page.items, &mut out)?;
             let sent = page.items.len();
-            if let Some(left) = &mut self.left {
-                *left -= sent.min(*left);
+            if let Some(remaining) = &mut self.remaining {
+                *remaining -= sent.min(*remaining);
             }
-            let is_ended = page.next.is_none();
+            let ends_cluster = page.next.is_none();
             match page.next {
                 Some(next) => self.parts[0].after = next,
                 None => drop(self.parts.pop_front()),
             }
-            if self.left == Some(0) {
-                let end = page.end.filter(|_| is_ended).map(|after| Part { after, ..part });
+            if self.remaining == Some(0) {
+                let end = page.end.filter(|_| ends_cluster).map(|after| Part { after, ..part });
                 break self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone()));
             }
             if sent > 0 {
@@ -219,7 +222,7 @@ impl<S: Source> Pieces for Listing<S> {
             }
         };
         self.finish(rest.as_ref(), &mut out)?;
-        self.ended = true;
+        self.has_ended = true;
         Ok(Some(out.into()))
     }
 }
@@ -273,7 +276,7 @@ mod tests {
             Ok(())
         }
 
-        fn tail(&self, metadata: Value) -> Value {
+        fn trailing_fields(&self, metadata: Value) -> Value {
             json!({"metadata": metadata, "missing": self.missing})
         }
     }
@@ -359,7 +362,7 @@ mod tests {
 
     #[test]
     fn warnings_name_the_cluster_once() {
-        let text = |reason: &str| Missing { cluster: cluster("m1"), reason: reason.to_owned() }.text();
+        let text = |reason: &str| MissingCluster { cluster: cluster("m1"), reason: reason.to_owned() }.text();
         assert_eq!(text("answered 403"), "cluster m1 answered 403");
         assert_eq!(text("error trying to reach cluster m1: x"), "error trying to reach cluster m1: x");
     }

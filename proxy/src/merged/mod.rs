@@ -4,7 +4,7 @@
 pub mod events;
 pub mod list;
 
-pub use self::list::Missing;
+pub use self::list::MissingCluster;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::{CollectionKey, Index};
@@ -25,7 +25,7 @@ pub struct Heading {
 
 impl Heading {
     /// The fields of a list after its items.
-    pub fn tail(&self, shape: Shape, metadata: Value) -> Value {
+    pub fn trailing_fields(&self, shape: Shape, metadata: Value) -> Value {
         match shape {
             Shape::Table(table) => {
                 let columns = self.columns.clone().unwrap_or_else(|| json!([]));
@@ -50,6 +50,6 @@ pub fn kind_of(index: &Index, resource: &Gvr, clusters: impl IntoIterator<Item =
     clusters.into_iter().chain([ClusterName::control_plane()]).find_map(|cluster| {
         let key = CollectionKey::new(cluster, resource.clone());
         let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
-        known.or_else(|| index.served(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
+        known.or_else(|| index.served_resources(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
     })
 }

@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{MemberIdentity, MemberResponse, document, named, query, why};
-use crate::merged::Missing;
-use crate::native::{Native, Verb};
+use super::{MemberIdentity, MemberResponse, failure_reason, json_value_response, query, with_warnings};
+use crate::merged::MissingCluster;
+use crate::native::{NativePath, Verb};
 use crate::{Body, Error, Proxy};
 
 const GROUP: &str = "custom.metrics.k8s.io";
@@ -114,7 +114,7 @@ struct MetricQuery<'a> {
 }
 
 impl<'a> MetricQuery<'a> {
-    fn of(native: &'a Native) -> Option<Self> {
+    fn of(native: &'a NativePath) -> Option<Self> {
         let (namespace, resource) = (native.namespace.as_str(), &*native.resource.resource);
         let (name, below) = (native.name.as_str(), native.subresource.as_str());
         match (resource, name, below) {
@@ -319,7 +319,7 @@ impl Proxy {
     }
 
     async fn custom_metrics_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
-        let native = Native::parse(path).ok_or(Error::UnknownResource)?;
+        let native = NativePath::parse(path).ok_or(Error::UnknownResource)?;
         let version = Version::of(&native.resource.version).ok_or(Error::UnknownResource)?;
         let metric_query = MetricQuery::of(&native).ok_or(Error::UnknownResource)?;
         let given = Query::parse(request.uri().query());
@@ -328,8 +328,8 @@ impl Proxy {
         }
         let query = metric_query.query(&given)?;
         let (metric_query, query) = (&metric_query, query.as_str());
-        let (members, mut missing) = self.ready();
-        self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
+        let (members, mut missing) = self.ready_members();
+        self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
         let responses = members
             .iter()
             .map(|member| async move { (member.name().clone(), self.values(member, metric_query, query).await) });
@@ -337,7 +337,7 @@ impl Proxy {
         for (cluster, response) in join_all(responses).await {
             match response {
                 Ok(of_member) => values.extend(of_member),
-                Err(reason) => missing.push(Missing { cluster, reason }),
+                Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
         }
         let response = match sum_by_object(values) {
@@ -350,11 +350,13 @@ impl Proxy {
             }
             sums => {
                 let items: Result<Vec<Value>, _> = sums.into_iter().map(|sum| sum.write(version)).collect();
-                document(&json!({"kind": "MetricValueList", "apiVersion": format!("{GROUP}/{}", version.name()),
-                    "metadata": {}, "items": items?}))
+                json_value_response(
+                    &json!({"kind": "MetricValueList", "apiVersion": format!("{GROUP}/{}", version.name()),
+                    "metadata": {}, "items": items?}),
+                )
             }
         };
-        Ok(named(response, &missing))
+        Ok(with_warnings(response, &missing))
     }
 
     /// A member's values, or the reason why they are missing; empty if the member does not serve the group.
@@ -365,12 +367,12 @@ impl Proxy {
         query: &str,
     ) -> Result<Vec<MetricValue>, String> {
         let Some(version) = self.version(member).await? else { return Ok(Vec::new()) };
-        match self.ask(member, MemberIdentity::ServiceAccount, &metric_query.path(version), query).await {
+        match self.get_from_member(member, MemberIdentity::ServiceAccount, &metric_query.path(version), query).await {
             MemberResponse::Ok(list) => {
                 MetricValue::read(version, &list).map_err(|error| format!("sent an invalid list of metrics: {error}"))
             }
             MemberResponse::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
-            MemberResponse::Other(code, body) => Err(why(code, &body)),
+            MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
         }
     }
@@ -380,14 +382,15 @@ impl Proxy {
         if let Some(version) = fresh(self.inner.metrics.of(member).version, Instant::now()) {
             return Ok(version);
         }
-        let version = match self.ask(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}"), "").await {
-            MemberResponse::Ok(group) => {
-                preferred_version(&group).map_err(|error| format!("sent an invalid APIGroup: {error}"))?
-            }
-            MemberResponse::Other(StatusCode::NOT_FOUND, _) => None,
-            MemberResponse::Other(code, body) => return Err(why(code, &body)),
-            MemberResponse::None(error) => return Err(error.to_string()),
-        };
+        let version =
+            match self.get_from_member(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}"), "").await {
+                MemberResponse::Ok(group) => {
+                    preferred_version(&group).map_err(|error| format!("sent an invalid APIGroup: {error}"))?
+                }
+                MemberResponse::Other(StatusCode::NOT_FOUND, _) => None,
+                MemberResponse::Other(code, body) => return Err(failure_reason(code, &body)),
+                MemberResponse::None(error) => return Err(error.to_string()),
+            };
         self.inner.metrics.update(member, |known| known.version = Some((Instant::now(), version)));
         Ok(version)
     }
@@ -395,7 +398,7 @@ impl Proxy {
     /// The metrics of all Ready members, by name. A member that does not respond contributes its last known
     /// metrics.
     pub async fn custom_metrics_served(&self) -> Vec<Metric> {
-        let (members, _) = self.ready();
+        let (members, _) = self.ready_members();
         let responses = join_all(members.iter().map(|member| self.metrics_of(member))).await;
         let all = self.inner.fleet.members();
         self.inner.metrics.retain_members(&all.iter().map(|member| member.name()).collect());
@@ -427,9 +430,12 @@ impl Proxy {
 
     async fn discover_metrics(&self, member: &Arc<Member>) -> Result<Arc<[Metric]>, String> {
         let Some(version) = self.version(member).await? else { return Ok(Arc::default()) };
-        match self.ask(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}/{}", version.name()), "").await {
+        match self
+            .get_from_member(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}/{}", version.name()), "")
+            .await
+        {
             MemberResponse::Ok(list) => parse_metrics(&list).map_err(|error| error.to_string()),
-            MemberResponse::Other(code, body) => Err(why(code, &body)),
+            MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
         }
     }
@@ -494,7 +500,7 @@ mod tests {
     #[case("namespaces/a/status", None)]
     #[case("nodes/n", None)]
     fn paths_in_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
-        let native = Native::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
+        let native = NativePath::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
         let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
         let paths = MetricQuery::of(&native).map(|metric_query| {
             (

@@ -1,6 +1,6 @@
 //! Usage and metrics of the whole fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), read from the members on each
 //! request and merged as by Karmada's metrics adapter: from every Ready member, with this process' own permissions.
-//! Callers are authorized before.
+//! Callers have already been authorized by the control plane.
 //!
 //! A member that fails or times out is left out and named in a `Warning` header. [`resource`] and [`custom`] are
 //! the two groups; the fleet-wide proxy uses the same functions to merge usage as the caller.
@@ -26,8 +26,8 @@ use serde_json::Value;
 
 use crate::everywhere::get;
 use crate::fleetwide::warning;
-use crate::merged::Missing;
-use crate::transport::chain;
+use crate::merged::MissingCluster;
+use crate::transport::error_chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 /// Time limit for a member's complete response.
@@ -82,8 +82,8 @@ impl Status {
     }
 }
 
-/// Reason why a member's part is missing, from its response.
-fn why(code: StatusCode, body: &[u8]) -> String {
+/// The reason for a [`MissingCluster`]: status and message of its response.
+fn failure_reason(code: StatusCode, body: &[u8]) -> String {
     let message = Status::read(body).message;
     let colon = if message.is_empty() { "" } else { ": " };
     format!("answered {code}{colon}{message}")
@@ -91,10 +91,10 @@ fn why(code: StatusCode, body: &[u8]) -> String {
 
 impl Proxy {
     /// Members to query, and members that are skipped because they are not ready, both in name order.
-    fn ready(&self) -> (Vec<Arc<Member>>, Vec<Missing>) {
+    fn ready_members(&self) -> (Vec<Arc<Member>>, Vec<MissingCluster>) {
         let all = self.inner.fleet.members().into_iter().filter(|member| !member.is_deleting());
         let (ready, others): (Vec<_>, Vec<_>) = all.partition(|member| member.is_ready());
-        let missing = |member: &Arc<Member>| Missing {
+        let missing = |member: &Arc<Member>| MissingCluster {
             cluster: member.name().clone(),
             reason: "is not ready and is left out".to_owned(),
         };
@@ -102,8 +102,14 @@ impl Proxy {
     }
 
     /// Gets a document from a member, completely and within the time limit.
-    async fn ask(&self, member: &Arc<Member>, identity: MemberIdentity<'_>, path: &str, query: &str) -> MemberResponse {
-        let within = RESPONSE_TIMEOUT.min(self.inner.transport.answer_within());
+    async fn get_from_member(
+        &self,
+        member: &Arc<Member>,
+        identity: MemberIdentity<'_>,
+        path: &str,
+        query: &str,
+    ) -> MemberResponse {
+        let within = RESPONSE_TIMEOUT.min(self.inner.transport.response_timeout());
         match tokio::time::timeout(within, self.read(member, identity, path, query, within)).await {
             Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
@@ -123,7 +129,7 @@ impl Proxy {
         let json = HeaderValue::from_static("application/json");
         let (code, body) = match identity {
             MemberIdentity::Caller(caller) => {
-                let response = self.to_member(member, caller, path, get(query, json), Some(within)).await?;
+                let response = self.forward_to_member(member, caller, path, get(query, json), Some(within)).await?;
                 (response.status(), response.into_body())
             }
             MemberIdentity::ServiceAccount => {
@@ -132,15 +138,15 @@ impl Proxy {
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
                 let request =
                     request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
-                let response = client.send(request).await.map_err(|error| unreachable(member, chain(&error)))?;
+                let response = client.send(request).await.map_err(|error| unreachable(member, error_chain(&error)))?;
                 (response.status(), response.into_body().map_err(BoxError::from).boxed_unsync())
             }
         };
-        Ok((code, whole(member, body).await?))
+        Ok((code, collect_body(member, body).await?))
     }
 }
 
-async fn whole(member: &Member, body: Body) -> Result<Bytes, Error> {
+async fn collect_body(member: &Member, body: Body) -> Result<Bytes, Error> {
     body::collect(body, MAX_RESPONSE_BYTES).await.map_err(|error| {
         let reason = match error {
             BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
@@ -154,27 +160,27 @@ fn unreachable(member: &Member, reason: String) -> Error {
     Error::Unreachable { cluster: member.name().clone(), reason }
 }
 
-fn document(document: &Value) -> Response<Body> {
-    written(document.to_string())
+fn json_value_response(value: &Value) -> Response<Body> {
+    json_response(value.to_string())
 }
 
 /// A response with serialized JSON.
-fn written(text: impl Into<Bytes>) -> Response<Body> {
+fn json_response(text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// Adds a `Warning` header for each missing member.
-fn named(mut response: Response<Body>, missing: &[Missing]) -> Response<Body> {
+fn with_warnings(mut response: Response<Body>, missing: &[MissingCluster]) -> Response<Body> {
     for text in warnings(missing) {
         response.headers_mut().append(header::WARNING, warning(&text));
     }
     response
 }
 
-fn warnings(missing: &[Missing]) -> Vec<String> {
-    let mut texts: Vec<String> = missing.iter().take(MAX_WARNINGS).map(Missing::text).collect();
+fn warnings(missing: &[MissingCluster]) -> Vec<String> {
+    let mut texts: Vec<String> = missing.iter().take(MAX_WARNINGS).map(MissingCluster::text).collect();
     if let more @ 1.. = missing.len().saturating_sub(MAX_WARNINGS) {
         texts.push(format!("{more} more clusters are left out"));
     }
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn warnings_of_missing_members_are_limited() {
         let missing =
-            |nth| Missing { cluster: ClusterName::parse(&format!("m{nth}")).unwrap(), reason: "is gone".into() };
+            |nth| MissingCluster { cluster: ClusterName::parse(&format!("m{nth}")).unwrap(), reason: "is gone".into() };
         let few: Vec<_> = (0..2).map(missing).collect();
         assert_eq!(warnings(&few), ["cluster m0 is gone", "cluster m1 is gone"]);
         let many: Vec<_> = (0..MAX_WARNINGS + 3).map(missing).collect();
@@ -211,6 +217,6 @@ mod tests {
     #[case(br#"{"kind":"Status","message":"no"}"#, "answered 403 Forbidden: no")]
     #[case(b"404 page not found", "answered 403 Forbidden")]
     fn the_message_of_a_member_is_reported(#[case] body: &[u8], #[case] expected: &str) {
-        assert_eq!(why(StatusCode::FORBIDDEN, body), expected);
+        assert_eq!(failure_reason(StatusCode::FORBIDDEN, body), expected);
     }
 }

@@ -21,9 +21,11 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::table::table;
-use super::{MemberIdentity, MemberResponse, Status, document, named, query, why, written};
-use crate::merged::{Heading, Missing};
-use crate::native::{Native, Verb};
+use super::{
+    MemberIdentity, MemberResponse, Status, failure_reason, json_response, json_value_response, query, with_warnings,
+};
+use crate::merged::{Heading, MissingCluster};
+use crate::native::{NativePath, Verb};
 use crate::object::Form;
 use crate::options::{ListOptions, known_fields};
 use crate::table::{Content, Shape};
@@ -40,26 +42,26 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(native: &Native) -> Option<Self> {
-        let is_one = native.subresource.is_empty() && &*native.resource.group == GROUP;
+    pub(crate) fn of(native: &NativePath) -> Option<Self> {
+        let is_usage = native.subresource.is_empty() && &*native.resource.group == GROUP;
         match &*native.resource.resource {
-            "pods" if is_one => Some(Self::Pods),
-            "nodes" if is_one && native.namespace.is_empty() => Some(Self::Nodes),
+            "pods" if is_usage => Some(Self::Pods),
+            "nodes" if is_usage && native.namespace.is_empty() => Some(Self::Nodes),
             _ => None,
         }
     }
 
-    /// The measured resource and its singular, the resource of the metrics, and its kind.
-    fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
+    /// The measured resource and its singular, the resource of its metrics, and the kind of its metrics.
+    fn names(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
             Self::Pods => ("pods", "pod", "podmetrics", "PodMetrics"),
             Self::Nodes => ("nodes", "node", "nodemetrics", "NodeMetrics"),
         }
     }
 
-    /// Path in a member; without a name, of the list.
+    /// Path in a member: of the object, or of the list if `name` is empty.
     fn path(self, namespace: &str, name: &str) -> String {
-        let (resource, ..) = self.words();
+        let (resource, ..) = self.names();
         let mut path = format!("/apis/{GROUP}/{VERSION}");
         if !namespace.is_empty() {
             path.push_str(&format!("/namespaces/{}", path_segment(namespace)));
@@ -73,11 +75,11 @@ impl Kind {
 }
 
 /// A list request to members.
-pub(crate) struct Listing<'a> {
+pub(crate) struct UsageListRequest<'a> {
     pub(crate) kind: Kind,
     pub(crate) members: Vec<Arc<Member>>,
     /// Members known to be missing before any request.
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingCluster>,
     pub(crate) identity: MemberIdentity<'a>,
     pub(crate) path: &'a str,
     pub(crate) fields: Option<FieldSelector>,
@@ -87,32 +89,32 @@ pub(crate) struct Listing<'a> {
 }
 
 /// The selectors of a request: the parsed field selector, and the query string for members.
-pub(crate) fn selectors(native: &Native, parameters: &Query) -> Result<(Option<FieldSelector>, String), Error> {
+pub(crate) fn selectors(native: &NativePath, parameters: &Query) -> Result<(Option<FieldSelector>, String), Error> {
     let options = ListOptions::parse(parameters, false, false)?;
     let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
-    let both = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
-    Ok((fields, query(both)))
+    let selectors = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
+    Ok((fields, query(selectors)))
 }
 
 impl Proxy {
-    /// `metrics.k8s.io` of all Ready members with this process' own permissions, as the control plane serves it.
-    /// `path` is native.
-    pub async fn usage(&self, path: &str, request: Request<Body>) -> Response<Body> {
-        self.usage_of_all(path, request).await.unwrap_or_else(Error::into_response)
+    /// Serves `metrics.k8s.io` of all Ready members for the control plane, with this process' own permissions. `path` is the
+    /// native path of the group.
+    pub async fn serve_usage(&self, path: &str, request: Request<Body>) -> Response<Body> {
+        self.merge_usage(path, request).await.unwrap_or_else(Error::into_response)
     }
 
-    async fn usage_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
-        let native = Native::parse(path).ok_or(Error::UnknownResource)?;
+    async fn merge_usage(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+        let native = NativePath::parse(path).ok_or(Error::UnknownResource)?;
         let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
         let parameters = Query::parse(request.uri().query());
-        let (members, missing) = self.ready();
-        self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
+        let (members, missing) = self.ready_members();
+        self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
         match native.verb(request.method(), &parameters) {
             Verb::List => {
                 let shape = Shape::of(request.headers(), &parameters, Content::List)?;
                 let (fields, query) = selectors(&native, &parameters)?;
                 let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
-                let listing = Listing { kind, members, missing, identity, path: &path, fields, query, shape };
+                let listing = UsageListRequest { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
@@ -123,18 +125,18 @@ impl Proxy {
         }
     }
 
-    /// Merges the items of all members into one list. A member that does not serve the group has none. A caller who
-    /// is forbidden in all members is forbidden.
-    pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
-        let Listing { kind, members, mut missing, identity, path, fields, query, shape } = listing;
+    /// Merges the items of all members into one list. A member that does not serve the group contributes no items. If a
+    /// request as the caller succeeds in no member, the response is the first refusal.
+    pub(crate) async fn list_usage(&self, listing: UsageListRequest<'_>) -> Result<Response<Body>, Error> {
+        let UsageListRequest { kind, members, mut missing, identity, path, fields, query, shape } = listing;
         let query = query.as_str();
-        let requests = members
-            .iter()
-            .map(|member| async move { (member.name().clone(), self.ask(member, identity, path, query).await) });
+        let requests = members.iter().map(|member| async move {
+            (member.name().clone(), self.get_from_member(member, identity, path, query).await)
+        });
         let (mut items, mut has_response, mut refusal) = (Vec::new(), false, None);
-        for (cluster, answer) in join_all(requests).await {
-            let reason = match answer {
-                MemberResponse::Ok(list) => match Item::read(&cluster, &list) {
+        for (cluster, response) in join_all(requests).await {
+            let reason = match response {
+                MemberResponse::Ok(list) => match Item::from_list(&cluster, &list) {
                     Ok(of_member) => {
                         has_response = true;
                         items.extend(of_member);
@@ -144,7 +146,7 @@ impl Proxy {
                 },
                 MemberResponse::Other(StatusCode::NOT_FOUND, _) => continue,
                 MemberResponse::Other(code, body) => {
-                    let reason = why(code, &body);
+                    let reason = failure_reason(code, &body);
                     refusal.get_or_insert(Ok((code, body)));
                     reason
                 }
@@ -154,92 +156,92 @@ impl Proxy {
                     reason
                 }
             };
-            missing.push(Missing { cluster, reason });
+            missing.push(MissingCluster { cluster, reason });
         }
         if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, has_response, refusal) {
             let (code, body) = refusal?;
-            let mut response = written(body);
+            let mut response = json_response(body);
             *response.status_mut() = code;
-            return Ok(named(response, &missing));
+            return Ok(with_warnings(response, &missing));
         }
         sort(&mut items, fields.as_ref());
-        Ok(named(shown(kind, &items, shape)?, &missing))
+        Ok(with_warnings(list_response(kind, &items, shape)?, &missing))
     }
 
     async fn get_usage(
         &self,
         kind: Kind,
-        native: &Native,
+        native: &NativePath,
         members: Vec<Arc<Member>>,
-        mut missing: Vec<Missing>,
+        mut missing: Vec<MissingCluster>,
         shape: Shape,
     ) -> Result<Response<Body>, Error> {
         let path = kind.path(&native.namespace, &native.name);
         let path = path.as_str();
         let requests = members.iter().map(|member| async move {
-            (member.name().clone(), self.ask(member, MemberIdentity::ServiceAccount, path, "").await)
+            (member.name().clone(), self.get_from_member(member, MemberIdentity::ServiceAccount, path, "").await)
         });
         let mut found = Vec::new();
-        for (cluster, answer) in join_all(requests).await {
-            match Found::of(answer) {
+        for (cluster, response) in join_all(requests).await {
+            match ObjectUsage::of(response) {
                 Ok(one) => found.push((cluster, one)),
-                Err(reason) => missing.push(Missing { cluster, reason }),
+                Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
         }
-        let response = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
-            let item = Item::one(&cluster, kind, &usage)?;
+        let response = only_object(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
+            let item = Item::from_object(&cluster, kind, &usage)?;
             match shape {
-                Shape::Table(form) => Ok(document(&table(&[item], form)?)),
-                Shape::Objects(form) => Ok(written(item.encoded(form)?.into_owned())),
+                Shape::Table(form) => Ok(json_value_response(&table(&[item], form)?)),
+                Shape::Objects(form) => Ok(json_response(item.encode(form)?.into_owned())),
             }
         });
-        Ok(named(response.unwrap_or_else(Error::into_response), &missing))
+        Ok(with_warnings(response.unwrap_or_else(Error::into_response), &missing))
     }
 }
 
 /// A member's response for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum ObjectUsage {
     Usage(bytes::Bytes),
     /// The object exists but has no metrics.
-    Unmeasured,
+    WithoutMetrics,
     Absent,
 }
 
-impl Found {
-    /// Returns the reason if the response is inconclusive.
-    fn of(answer: MemberResponse) -> Result<Self, String> {
-        match answer {
+impl ObjectUsage {
+    /// Classifies a member's response. An error is the reason why the response does not show whether the object exists.
+    fn of(response: MemberResponse) -> Result<Self, String> {
+        match response {
             MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
             // The group in the details shows whether the object or its metrics are missing.
             MemberResponse::Other(StatusCode::NOT_FOUND, body) => match Status::read(&body).details.group.as_str() {
-                GROUP => Ok(Self::Unmeasured),
+                GROUP => Ok(Self::WithoutMetrics),
                 _ => Ok(Self::Absent),
             },
-            MemberResponse::Other(code, body) => Err(why(code, &body)),
+            MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
         }
     }
 }
 
-/// The only cluster that has the object; errors use Karmada's wording.
-fn one(
+/// The cluster that has the object, and its usage. Fails if no cluster or several have it; errors use Karmada's wording.
+fn only_object(
     kind: Kind,
     namespace: &str,
     name: &str,
-    found: Vec<(ClusterName, Found)>,
+    found: Vec<(ClusterName, ObjectUsage)>,
 ) -> Result<(ClusterName, bytes::Bytes), Error> {
-    let (resource, singular, measure, _) = kind.words();
+    let (resource, singular, metrics_resource, _) = kind.names();
     let object = Gvr::new("", "v1", resource);
-    let mut there: Vec<_> = found.into_iter().filter(|(_, found)| *found != Found::Absent).collect();
-    let several = there.len() > 1;
-    match there.pop() {
+    let mut holders: Vec<_> = found.into_iter().filter(|(_, found)| *found != ObjectUsage::Absent).collect();
+    let several = holders.len() > 1;
+    match holders.pop() {
         None => Err(Error::NotFound { resource: object, name: name.to_owned() }),
         Some(_) if several => Err(Error::FoundInSeveral { resource: object, kind: singular, name: name.to_owned() }),
-        Some((cluster, Found::Usage(usage))) => Ok((cluster, usage)),
+        Some((cluster, ObjectUsage::Usage(usage))) => Ok((cluster, usage)),
         Some(_) => {
             let name = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-            Err(Error::NotFound { resource: Gvr::new(GROUP, VERSION, measure), name })
+            Err(Error::NotFound { resource: Gvr::new(GROUP, VERSION, metrics_resource), name })
         }
     }
 }
@@ -262,7 +264,7 @@ struct List {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ObjectMeta {
     #[serde(default)]
     namespace: String,
     name: String,
@@ -270,20 +272,20 @@ struct Named {
 
 impl Item {
     /// Decodes the items of a member's list.
-    fn read(cluster: &ClusterName, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+    fn from_list(cluster: &ClusterName, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         let list: List = serde_json::from_slice(list)?;
-        list.items.unwrap_or_default().iter().map(|item| Self::marked(cluster, item, None)).collect()
+        list.items.unwrap_or_default().iter().map(|item| Self::annotate(cluster, item, None)).collect()
     }
 
     /// Decodes a single object and adds its kind.
-    fn one(cluster: &ClusterName, kind: Kind, usage: &[u8]) -> Result<Self, serde_json::Error> {
-        Self::marked(cluster, serde_json::from_slice(usage)?, Some(kind))
+    fn from_object(cluster: &ClusterName, kind: Kind, usage: &[u8]) -> Result<Self, serde_json::Error> {
+        Self::annotate(cluster, serde_json::from_slice(usage)?, Some(kind))
     }
 
-    fn marked(cluster: &ClusterName, item: &RawValue, kind: Option<Kind>) -> Result<Self, serde_json::Error> {
+    fn annotate(cluster: &ClusterName, item: &RawValue, kind: Option<Kind>) -> Result<Self, serde_json::Error> {
         let mut fields: Fields = serde_json::from_str(item.get())?;
         let metadata = fields.get("metadata").map_or("null", |metadata| metadata.get());
-        let Named { namespace, name } = serde_json::from_str(metadata)?;
+        let ObjectMeta { namespace, name } = serde_json::from_str(metadata)?;
         let mut metadata: Fields = serde_json::from_str(metadata)?;
         let annotations = metadata.get("annotations").map(|annotations| serde_json::from_str(annotations.get()));
         let mut annotations = annotations.transpose()?.and_then(|all: Option<Fields>| all).unwrap_or_default();
@@ -291,14 +293,14 @@ impl Item {
         metadata.insert("annotations".to_owned(), to_raw_value(&annotations)?);
         fields.insert("metadata".to_owned(), to_raw_value(&metadata)?);
         if let Some(kind) = kind {
-            fields.insert("kind".to_owned(), to_raw_value(kind.words().3)?);
+            fields.insert("kind".to_owned(), to_raw_value(kind.names().3)?);
             fields.insert("apiVersion".to_owned(), to_raw_value(&format!("{GROUP}/{VERSION}"))?);
         }
         Ok(Self { namespace, name, cluster: cluster.clone(), json: to_raw_value(&fields)? })
     }
 
-    /// The object in a form.
-    pub fn encoded(&self, form: Form) -> Result<Cow<'_, str>, serde_json::Error> {
+    /// Encodes the object in a form.
+    pub fn encode(&self, form: Form) -> Result<Cow<'_, str>, serde_json::Error> {
         let Form::Metadata(meta) = form else { return Ok(self.json.get().into()) };
         let fields: Fields = serde_json::from_str(self.json.get())?;
         let (version, metadata) = (meta.api_version(), fields.get("metadata"));
@@ -322,14 +324,14 @@ fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
 }
 
 /// Encodes a list in the requested form.
-fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Error> {
+fn list_response(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Error> {
     let form = match shape {
-        Shape::Table(form) => return Ok(document(&table(items, form)?)),
+        Shape::Table(form) => return Ok(json_value_response(&table(items, form)?)),
         Shape::Objects(form) => form,
     };
-    let list = format!("{}List", kind.words().3);
+    let list = format!("{}List", kind.names().3);
     let heading = Heading { api_version: format!("{GROUP}/{VERSION}"), kind: list, columns: None };
-    let mut text = heading.tail(shape, json!({})).to_string();
+    let mut text = heading.trailing_fields(shape, json!({})).to_string();
     text.pop();
     text.push_str(r#","items":["#);
     text.reserve(items.iter().map(|item| item.json.get().len() + 1).sum());
@@ -337,10 +339,10 @@ fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Err
         if nth > 0 {
             text.push(',');
         }
-        text.push_str(&item.encoded(form)?);
+        text.push_str(&item.encode(form)?);
     }
     text.push_str("]}");
-    Ok(written(text))
+    Ok(json_response(text))
 }
 
 #[cfg(test)]
@@ -368,8 +370,8 @@ mod tests {
     }
 
     fn items(selector: &str) -> Vec<Item> {
-        let mut items = Item::read(&cluster("m2"), &list(&[("b", "web"), ("a", "web")])).unwrap();
-        items.extend(Item::read(&cluster("m1"), &list(&[("b", "web"), ("b", "db")])).unwrap());
+        let mut items = Item::from_list(&cluster("m2"), &list(&[("b", "web"), ("a", "web")])).unwrap();
+        items.extend(Item::from_list(&cluster("m1"), &list(&[("b", "web"), ("b", "db")])).unwrap());
         sort(&mut items, Some(&FieldSelector::parse(selector).unwrap()));
         items
     }
@@ -387,7 +389,7 @@ mod tests {
 
     #[tokio::test]
     async fn items_are_annotated_with_their_cluster_and_unchanged() {
-        let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
+        let response = list_response(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
@@ -402,7 +404,8 @@ mod tests {
     #[case(MetaVersion::V1beta1, "meta.k8s.io/v1beta1")]
     #[tokio::test]
     async fn lists_of_metadata_have_one_version(#[case] meta: MetaVersion, #[case] version: &str) {
-        let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Metadata(meta))).unwrap();
+        let response =
+            list_response(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Metadata(meta))).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
         let of = |object: &Value| (object["kind"].clone(), object["apiVersion"].clone());
@@ -422,34 +425,34 @@ mod tests {
     }
 
     #[rstest]
-    #[case::in_no_cluster(Kind::Pods, "a", &[Found::Absent, Found::Absent], "pods \"x\" not found")]
+    #[case::in_no_cluster(Kind::Pods, "a", &[ObjectUsage::Absent, ObjectUsage::Absent], "pods \"x\" not found")]
     #[case::no_member(Kind::Nodes, "", &[], "nodes \"x\" not found")]
-    #[case::in_one(Kind::Pods, "a", &[Found::Absent, Found::Usage("u".into())], "m1")]
-    #[case::not_measured(Kind::Pods, "a", &[Found::Unmeasured], "podmetrics.metrics.k8s.io \"a/x\" not found")]
-    #[case::node_not_measured(Kind::Nodes, "", &[Found::Absent, Found::Unmeasured], "nodemetrics.metrics.k8s.io \"x\" not found")]
-    #[case::in_two(Kind::Pods, "a", &[Found::Usage("u".into()), Found::Unmeasured],
+    #[case::in_one(Kind::Pods, "a", &[ObjectUsage::Absent, ObjectUsage::Usage("u".into())], "m1")]
+    #[case::not_measured(Kind::Pods, "a", &[ObjectUsage::WithoutMetrics], "podmetrics.metrics.k8s.io \"a/x\" not found")]
+    #[case::node_not_measured(Kind::Nodes, "", &[ObjectUsage::Absent, ObjectUsage::WithoutMetrics], "nodemetrics.metrics.k8s.io \"x\" not found")]
+    #[case::in_two(Kind::Pods, "a", &[ObjectUsage::Usage("u".into()), ObjectUsage::WithoutMetrics],
         "Operation cannot be fulfilled on pods \"x\": the pod(x) found in more than one clusters")]
-    #[case::nodes(Kind::Nodes, "", &[Found::Usage("u".into()), Found::Usage("v".into())],
+    #[case::nodes(Kind::Nodes, "", &[ObjectUsage::Usage("u".into()), ObjectUsage::Usage("v".into())],
         "Operation cannot be fulfilled on nodes \"x\": the node(x) found in more than one clusters")]
     fn an_object_must_be_in_one_cluster(
         #[case] kind: Kind,
         #[case] namespace: &str,
-        #[case] found: &[Found],
+        #[case] found: &[ObjectUsage],
         #[case] expected: &str,
     ) {
         let found =
             found.iter().cloned().enumerate().map(|(nth, found)| (cluster(&format!("m{nth}")), found)).collect();
-        let result = one(kind, namespace, "x", found);
+        let result = only_object(kind, namespace, "x", found);
         assert_eq!(result.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
     }
 
     #[rstest]
-    #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), Found::Unmeasured)]
-    #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
-    #[case(json!("404 page not found"), Found::Absent)]
-    fn responses_of_members_are_classified(#[case] body: Value, #[case] expected: Found) {
-        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, body.to_string().into());
-        assert_eq!(Found::of(answer), Ok(expected));
+    #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), ObjectUsage::WithoutMetrics)]
+    #[case(json!({"details": {"name": "x", "kind": "pods"}}), ObjectUsage::Absent)]
+    #[case(json!("404 page not found"), ObjectUsage::Absent)]
+    fn responses_of_members_are_classified(#[case] body: Value, #[case] expected: ObjectUsage) {
+        let response = MemberResponse::Other(StatusCode::NOT_FOUND, body.to_string().into());
+        assert_eq!(ObjectUsage::of(response), Ok(expected));
     }
 
     #[rstest]
@@ -462,7 +465,7 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1/services", None)]
     #[case("/api/v1/pods", None)]
     fn measured_resources(#[case] path: &str, #[case] expected: Option<&str>) {
-        let native = Native::parse(path).unwrap();
+        let native = NativePath::parse(path).unwrap();
         let upstream_path = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
         assert_eq!(upstream_path.as_deref(), expected);
     }

@@ -52,7 +52,7 @@ fn row(item: &Item, form: TableForm) -> Result<Value, serde_json::Error> {
     let (cpu, memory) = (used("cpu"), used("memory"));
     let object: Value = match form.of_objects() {
         None => Value::Null,
-        Some(form) => serde_json::from_str(&item.encoded(form)?)?,
+        Some(form) => serde_json::from_str(&item.encode(form)?)?,
     };
     Ok(json!({"cells": [item.name, cpu, memory, measured.window, item.cluster], "object": object}))
 }

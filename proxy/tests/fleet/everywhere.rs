@@ -274,10 +274,10 @@ async fn a_watch_ends_with_its_version() {
     }
     let mut served = world.index.served_version();
     for member in ["m1", "m2"].map(|name| ClusterName::parse(name).unwrap()) {
-        while world.index.served(&member).is_none_or(|served| served.get(&old).is_none()) {
+        while world.index.served_resources(&member).is_none_or(|served| served.get(&old).is_none()) {
             served.changed().await.unwrap();
         }
-        world.index.complete(&CollectionKey::new(member, old.clone())).await;
+        world.index.wait_until_complete(&CollectionKey::new(member, old.clone())).await;
     }
     let path = "/apis/example.com/v1alpha1/gadgets";
     let mut bodies = Vec::new();

@@ -84,10 +84,10 @@ async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'s
 fn format_event(event: &LogEvent) -> String {
     let LogEvent::Source(of, event) = event else { return format!("{event:?}") };
     let text = match event {
-        SourceEvent::Joined => "joined".to_owned(),
+        SourceEvent::Started => "joined".to_owned(),
         SourceEvent::Line(line) => line.text.clone(),
         SourceEvent::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
-        SourceEvent::Left(why) => format!("left: {why}"),
+        SourceEvent::Ended(why) => format!("left: {why}"),
     };
     format!("{}/{} {text}", of.cluster, of.pod)
 }
@@ -95,7 +95,7 @@ fn format_event(event: &LogEvent) -> String {
 async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
     let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
     let shown =
-        events.iter().filter(|event| matches!(event, LogEvent::Source(_, event) if *event != SourceEvent::Joined));
+        events.iter().filter(|event| matches!(event, LogEvent::Source(_, event) if *event != SourceEvent::Started));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
     shown.map(format_event).collect()
 }

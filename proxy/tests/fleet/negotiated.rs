@@ -1,4 +1,5 @@
-//! Response forms for each clause of `Accept`, in the fleet-wide proxy and in `clusters/*`.
+//! Forms of responses that clients negotiate by `Accept`: whole objects, metadata and tables, in the fleet-wide proxy
+//! and in `clusters/*`.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +31,11 @@ async fn fetch(world: &World, everywhere: bool, name: &str, accept: &str) -> (u1
 async fn lists_and_objects_have_the_first_form_that_can_be_served() {
     let world = world().await;
     let metadata_client = format!("{PROTOBUF},{LIST},application/json");
-    let a_list =
+    let for_list =
         "you requested PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)";
-    let no_list =
+    let for_object =
         "you requested PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)";
-    let only = "only the following media types are accepted: application/json";
+    let accepted = "only the following media types are accepted: application/json";
     for everywhere in [false, true] {
         for accept in [LIST, &metadata_client] {
             let (code, list) = fetch(&world, everywhere, "", accept).await;
@@ -43,7 +44,7 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
             let items = list["items"].as_array().unwrap();
             assert!(items.len() == 4 && items.iter().all(is_metadata), "{list}");
         }
-        for (accept, message) in [(OBJECT, a_list), (PROTOBUF, only), ("text/plain", only)] {
+        for (accept, message) in [(OBJECT, for_list), (PROTOBUF, accepted), ("text/plain", accepted)] {
             let (code, status) = fetch(&world, everywhere, "", accept).await;
             assert_eq!((code, &status["message"]), (406, &json!(message)), "{accept}");
         }
@@ -53,7 +54,7 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
         assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
         assert_eq!(names(&json!({"items": [object]})), ["m1/only-m1"]);
         let (code, status) = fetch(&world, everywhere, "only-m1", LIST).await;
-        assert_eq!((code, &status["message"]), (406, &json!(no_list)));
+        assert_eq!((code, &status["message"]), (406, &json!(for_object)));
         for name in ["", "only-m1"] {
             let (_, table) = fetch(&world, everywhere, name, TABLE).await;
             let cells = &table["rows"].as_array().unwrap().last().unwrap()["cells"];
@@ -68,7 +69,8 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
     world.stop().await;
 }
 
-/// Bookmarks are objects too. Initial events carry the versions of a list.
+/// Bookmarks have the negotiated form, like the objects of events. The initial events have the same resourceVersions
+/// as the items of a list.
 #[rstest]
 #[case::whole("application/json", "ConfigMap", "ConfigMap")]
 #[case::metadata(OBJECT, "PartialObjectMetadata", "PartialObjectMetadata")]
@@ -79,7 +81,7 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
 )]
 #[case::table("application/json;as=Table;g=meta.k8s.io;v=v1", "Table", "Table")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_has_one_form(
+async fn all_events_of_a_watch_have_the_negotiated_form(
     #[case] accept: &str,
     #[case] object: &str,
     #[case] bookmark: &str,

@@ -21,7 +21,7 @@ async fn with_a_secret() -> (World, crowsnest_store::InterestGuard) {
     create(&world.members["m1"].admin(), "v1", "Secret", Some("default"), secret).await;
     let interest = world.declare(registered(Clusters::All, secrets()));
     for cluster in ["m1", "m2"] {
-        world.index.complete(&CollectionKey::new(ClusterName::parse(cluster).unwrap(), secrets())).await;
+        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(cluster).unwrap(), secrets())).await;
     }
     (world, interest)
 }
@@ -130,7 +130,7 @@ async fn updates_in_yaml_are_accepted() {
 async fn search_cache_lists_like_karmada() {
     let world = world().await;
     let mut served = world.index.served_version();
-    while world.index.served(&ClusterName::control_plane()).is_none() {
+    while world.index.served_resources(&ClusterName::control_plane()).is_none() {
         served.changed().await.unwrap();
     }
     let all = ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"];

@@ -53,7 +53,7 @@ async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
 async fn reads_are_limited_to_what_the_members_allow() {
     let world = world().await;
     for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
-        world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
     shown(&world, &alice, &[]).await;
@@ -129,7 +129,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let own = ClusterName::control_plane();
     for cluster in [own, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
         for rules in rbac_resources() {
-            world.index.complete(&CollectionKey::new(cluster.clone(), rules)).await;
+            world.index.wait_until_complete(&CollectionKey::new(cluster.clone(), rules)).await;
         }
     }
     let name = "system:serviceaccount:default:robot";
@@ -190,7 +190,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
 async fn lists_are_empty_with_only_get_permission() {
     let world = world().await;
     for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
-        world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
     allow(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;

@@ -45,7 +45,7 @@ async fn a_cluster_forbids_sessions() {
     )
     .await;
     for member in ["m1", "m2"] {
-        world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), pods.clone())).await;
+        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), pods.clone())).await;
     }
     while world.fleet_wide(Method::GET, POD, "", None).await.0 != 200 {
         tokio::task::yield_now().await;

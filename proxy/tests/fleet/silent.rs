@@ -41,7 +41,7 @@ async fn ask(proxy: &Proxy, cluster: &str) -> (u16, Value) {
 async fn a_member_that_hangs_does_not_affect_others() {
     let world = world().await;
     let _hole = hole(&world).await;
-    let proxy = Proxy::with_patience(world.index.clone(), Duration::from_millis(100));
+    let proxy = Proxy::with_response_timeout(world.index.clone(), Duration::from_millis(100));
     let (code, status) = ask(&proxy, HOLE).await;
     let message = status["message"].as_str().unwrap();
     assert_eq!(

@@ -83,7 +83,7 @@ async fn lists_name_members_whose_part_is_incomplete() {
     let _silent = member(&world, "silent", Does::Nothing).await;
     let _stalls = member(&world, "stalls", Does::Stall).await;
     let _breaks = member(&world, "breaks", Does::BreakOff).await;
-    let proxy = Proxy::with_patience(world.index.clone(), Duration::from_secs(2));
+    let proxy = Proxy::with_response_timeout(world.index.clone(), Duration::from_secs(2));
     let answer = proxy.cluster("*", &admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
     let warnings: Vec<String> =
         answer.headers().get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! Watches while registrations change.
+//! Lists and watches of the fleet-wide proxy while objects and registrations change.
 
 use base64::Engine;
 use crowsnest_apimachinery::names::Gvr;
@@ -42,20 +42,20 @@ async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
     summaries
 }
 
-/// Updates an object so that every watch receives an event.
-async fn change(world: &World, value: &str) {
+/// Updates the object `only-m1`, so that every watch receives an event.
+async fn update_object(world: &World, value: &str) {
     let path = format!("{CONFIG_MAPS}/only-m1");
     let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
     object["data"] = json!({"v": value});
     assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
 }
 
-/// Keeps collecting the resource independently of registrations.
-fn collect(world: &World) -> InterestGuard {
-    world.declare(Interest { why: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
+/// Declares another interest, so that the resource is collected independently of registrations.
+fn keep_collecting(world: &World) -> InterestGuard {
+    world.declare(Interest { reason: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
 }
 
-/// Replaces the registration by these clusters.
+/// Replaces the registration by one of these clusters.
 fn register(world: &mut World, names: &[&str]) {
     let next = world.declare(registered(named(names), config_maps()));
     drop(std::mem::replace(&mut world.interest, next));
@@ -83,7 +83,7 @@ async fn changes_during_a_list_are_sent_once() {
     let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=1"), None).await;
     assert_eq!(names(&first), ["m1/both"]);
     let mut follower = world.index.follow(world.index.seq());
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     await_change(&mut follower, ChangeKind::Modified, "only-m1").await;
     create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "late").await;
@@ -158,7 +158,7 @@ async fn deleted_events_have_the_last_matching_state() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
@@ -191,7 +191,7 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     register(&mut world, &["m1"]);
     let one = position(&world).await;
     let from_one = format!("{LABELLED}&resourceVersion={one}");
@@ -200,13 +200,13 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     register(&mut world, &["m1", "m2"]);
     let appeared = ["ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 2).await, appeared);
-    // A client that knows one cluster receives the other one when it resumes.
+    // A watch that resumes from a version without m2 sends the objects of m2.
     let mut resumed = world.watch(CONFIG_MAPS, &from_one).await;
     assert_eq!(event_summaries(&mut resumed, 2).await, appeared);
     let both = position(&world).await;
     let from_both = format!("{LABELLED}&resourceVersion={both}");
     let mut with_both = world.watch(CONFIG_MAPS, &from_both).await;
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     for body in [&mut body, &mut resumed, &mut with_both] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
@@ -215,9 +215,9 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     for body in [&mut body, &mut resumed, &mut with_both] {
         assert_eq!(event_summaries(body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
     }
-    change(&world, "2").await;
+    update_object(&world, "2").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    // This client was not sent the removal of m2.
+    // A watch from this version would not send that the objects of m2 left the view.
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     world.stop().await;
@@ -226,7 +226,7 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_left_sends_no_more_events() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let both = position(&world).await;
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
     register(&mut world, &["m1"]);
@@ -240,7 +240,7 @@ async fn a_cluster_that_left_sends_no_more_events() {
         objects.delete(name, &DeleteParams::default()).await.unwrap();
         await_change(&mut follower, ChangeKind::Deleted, name).await;
     }
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }
@@ -249,7 +249,7 @@ async fn a_cluster_that_left_sends_no_more_events() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_of_a_leaving_cluster_is_expired() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let both = position(&world).await;
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
     register(&mut world, &["m1"]);
@@ -259,23 +259,23 @@ async fn a_version_of_a_leaving_cluster_is_expired() {
     }
     register(&mut world, &["m1", "m2"]);
     let version = left[1]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
-    let from_there = format!("{LABELLED}&resourceVersion={version}&watch=true");
-    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &from_there, None).await;
+    let from_event = format!("{LABELLED}&resourceVersion={version}&watch=true");
+    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &from_event, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     world.stop().await;
 }
 
-/// The objects are deleted before the watch reads which ones left, so that only the changes say so, with a version that
-/// must neither let the client miss the other deletions nor send it earlier changes again.
+/// The objects are deleted before the watch lists those of the removed cluster, so that only the changes report the
+/// deletions. A watch from the version of such an event must neither miss the other deletions nor repeat earlier changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_of_a_cluster_that_left_is_not_earlier() {
+async fn a_deletion_event_of_a_cluster_that_left_does_not_have_an_earlier_version() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let member = world.members["m2"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
-    // The watch attends to changes and registrations in any order.
+    // The watch handles changes and registrations in any order, so that several rounds are needed.
     for round in 0..4 {
-        change(&world, &format!("{round}")).await;
+        update_object(&world, &format!("{round}")).await;
         let both = position(&world).await;
         let from_both = format!("{LABELLED}&resourceVersion={both}");
         let mut body = world.watch(CONFIG_MAPS, &from_both).await;
@@ -297,7 +297,7 @@ async fn a_version_of_a_cluster_that_left_is_not_earlier() {
             let query = format!("{LABELLED}&resourceVersion={version}&watch=true&timeoutSeconds=1");
             let request = request(Method::GET, &query, "application/json", None);
             let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await;
-            // Either the client has to list again, or the cluster was still in view, and the other deletion is sent.
+            // Either the client has to list again, or the cluster was still in the view and the other deletion is sent.
             let code = response.status();
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let body = String::from_utf8_lossy(&body);
@@ -315,7 +315,7 @@ async fn a_version_of_a_cluster_that_left_is_not_earlier() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     register(&mut world, &[]);
     let none = position(&world).await;
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
@@ -324,7 +324,7 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     while appeared.len() < 4 {
         appeared.extend(events(&mut body).await);
     }
-    // A client that resumes from there knows the first cluster.
+    // A watch that resumes from the last event sends the objects of m2 only, because its version includes m1.
     let last = &appeared[3]["object"]["metadata"];
     assert_eq!(last["annotations"]["resource.karmada.io/cached-from-cluster"], "m2", "{last}");
     let from_last = format!("{LABELLED}&resourceVersion={}", last["resourceVersion"].as_str().unwrap());
@@ -334,7 +334,7 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_of_the_future_or_of_another_cache_is_refused() {
+async fn watches_from_a_future_version_or_a_version_of_another_cache_are_expired() {
     let world = world().await;
     let here = world.index.id();
     for (forged, listed) in [
@@ -365,7 +365,7 @@ async fn initial_events_are_sent_on_request_only() {
         ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]
     );
     let mut without = world.watch(CONFIG_MAPS, &initial(false)).await;
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     for body in [&mut with, &mut without] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
@@ -377,7 +377,7 @@ async fn initial_events_are_sent_on_request_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     let world = world().await;
-    // Not read until the object was recreated.
+    // The body is not read until the object has been recreated.
     let mut body = world.watch(CONFIG_MAPS, LABELLED).await;
     let mut follower = world.index.follow(world.index.seq());
     let member = world.members["m1"].admin();
@@ -386,9 +386,9 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     await_change(&mut follower, ChangeKind::Deleted, "only-m1").await;
     create(&member, "v1", "ConfigMap", Some("default"), config_map("only-m1", "again")).await;
     await_change(&mut follower, ChangeKind::Added, "only-m1").await;
-    let there = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
-    assert_eq!(event_summaries(&mut body, 4).await, there);
-    change(&world, "1").await;
+    let expected = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
+    assert_eq!(event_summaries(&mut body, 4).await, expected);
+    update_object(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }
@@ -396,7 +396,7 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_view_that_widens_sends_its_new_objects() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let narrow = |names: &[&str]| Interest {
         namespaces: Namespaces::Names(names.iter().map(|name| (*name).to_owned()).collect()),
         ..registered(Clusters::All, config_maps())
@@ -417,24 +417,24 @@ async fn a_view_that_widens_sends_its_new_objects() {
     assert_eq!(event_summaries(&mut body, 4).await.len(), 4);
     replace_registration(&mut world, registered(Clusters::All, config_maps()));
     assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m1/beside"]);
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     replace_registration(&mut world, narrow(&["default"]));
     assert_eq!(event_summaries(&mut body, 1).await, ["DELETED m1/beside"]);
     world.stop().await;
 }
 
-/// The client would miss objects that entered or left the view in clusters that it knows.
+/// A watch from such a version would not send the objects that entered or left the view in clusters that it includes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_of_other_namespaces_is_expired() {
     let mut world = world().await;
-    let _collected = collect(&world);
+    let _collected = keep_collecting(&world);
     let replace_registration = |world: &mut World, namespaces: Namespaces| {
         let next = world.declare(Interest { namespaces, ..registered(Clusters::All, config_maps()) });
         drop(std::mem::replace(&mut world.interest, next));
     };
-    let of_default = || Namespaces::Names(["default".to_owned()].into());
-    replace_registration(&mut world, of_default());
+    let default_namespace = || Namespaces::Names(["default".to_owned()].into());
+    replace_registration(&mut world, default_namespace());
     let mut follower = world.index.follow(world.index.seq());
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
@@ -442,31 +442,31 @@ async fn a_version_of_other_namespaces_is_expired() {
     await_change(&mut follower, ChangeKind::Added, "beside").await;
     let narrow = position(&world).await;
     let everywhere = "/api/v1/configmaps";
-    // The version of a list of one namespace includes the registered portion of the cluster.
+    // The version of a list of one namespace is valid for a list of all registered namespaces.
     let mut live = world.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
     replace_registration(&mut world, Namespaces::All);
     let wide = position(&world).await;
     let appeared = events(&mut live).await.remove(0);
     assert_eq!(appeared["object"]["metadata"]["name"], "beside");
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     let event = events(&mut live).await.remove(0);
     let version = |event: &Value| event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let later_version = version(&event);
     let mut resumed = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={later_version}")).await;
-    change(&world, "2").await;
+    update_object(&world, "2").await;
     for body in [&mut live, &mut resumed] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
-    async fn refused(world: &World, version: &str) {
+    async fn assert_expired(world: &World, version: &str) {
         let query = format!("{LABELLED}&resourceVersion={version}&watch=true");
         let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
         assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     }
-    refused(&world, &narrow).await;
-    refused(&world, &version(&appeared)).await;
-    replace_registration(&mut world, of_default());
-    refused(&world, &wide).await;
-    refused(&world, &later_version).await;
+    assert_expired(&world, &narrow).await;
+    assert_expired(&world, &version(&appeared)).await;
+    replace_registration(&mut world, default_namespace());
+    assert_expired(&world, &wide).await;
+    assert_expired(&world, &later_version).await;
     world.stop().await;
 }
 
@@ -499,7 +499,7 @@ async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collect
     }
     added.sort();
     assert_eq!(added, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
-    change(&world, "1").await;
+    update_object(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }

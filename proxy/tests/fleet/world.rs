@@ -193,7 +193,7 @@ pub async fn world() -> World {
     let interest = declared.declare(registered(Clusters::All, resource.clone()));
     let index = Index::open_with(fleet, options, declared).await.unwrap();
     for name in ["m1", "m2"] {
-        index.complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
+        index.wait_until_complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }
     World {
         proxy: Proxy::new(index.clone()),
@@ -229,7 +229,7 @@ pub async fn read(response: Response<Body>) -> (u16, Value) {
 
 /// The interest that a ResourceRegistry declares.
 pub fn registered(clusters: Clusters, resource: Gvr) -> Interest {
-    Interest { clusters, resource, namespaces: Namespaces::All, why: InterestReason::ResourceRegistry("r".into()) }
+    Interest { clusters, resource, namespaces: Namespaces::All, reason: InterestReason::ResourceRegistry("r".into()) }
 }
 
 /// Clusters by name.

@@ -15,11 +15,11 @@ pub struct ParamResource {
     pub namespaced: bool,
 }
 
-/// Objects around a write, as the server that runs the plugins knows them.
+/// Access of the plugins to the objects and schemas of the server that runs them.
 #[async_trait]
 pub trait Environment: Send + Sync {
-    /// Revision of the objects of a resource of the [group](crowsnest_registry::admission::GROUP) of policies and
-    /// webhook configurations; it differs after each change.
+    /// Revision of all objects of a resource in the [group](crowsnest_registry::admission::GROUP) of policies and webhook
+    /// configurations. Each change of an object changes it.
     fn revision(&self, resource: &'static str) -> Revision;
 
     /// Objects of a resource of that group, sorted by name.
@@ -28,7 +28,7 @@ pub trait Environment: Send + Sync {
     /// Other groups and versions in which the resource of a write is served.
     fn equivalents(&self, a: &Attributes<'_>) -> Vec<Gvr>;
 
-    /// Schema of the resource of a write in another version.
+    /// Schema of a resource in this version; `None` if it has none.
     fn schema(&self, gvr: &Gvr) -> Option<SchemaRef>;
 
     /// The Namespace with this name; `None` if it does not exist.
@@ -56,9 +56,13 @@ pub(crate) async fn namespace_of(environment: &dyn Environment, a: &Attributes<'
 }
 
 /// Converts an object of the write to another version.
-pub(crate) async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Value>) -> Result<Option<Value>, String> {
+pub(crate) async fn convert_to_version(
+    gvr: &Gvr,
+    a: &Attributes<'_>,
+    object: Option<&Value>,
+) -> Result<Option<Value>, String> {
     let Some(object) = object else { return Ok(None) };
-    if *gvr == a.resource.gvr || a.of_own_kind().is_some() {
+    if *gvr == a.resource.gvr || a.subresource_of_other_kind().is_some() {
         return Ok(Some(object.clone()));
     }
     let converted: ApiResult<Vec<Value>> = a.resource.strategy.convert(vec![object.clone()], &gvr.api_version()).await;
@@ -66,10 +70,11 @@ pub(crate) async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Va
     Ok(converted.pop())
 }
 
-/// Converts an object that admission changed from another version to that of the request, and sets defaults. Objects
-/// with a kind of their own, such as a `Binding`, have one version and no defaults.
-pub(crate) async fn in_request_version(gvr: &Gvr, a: &Attributes<'_>, object: Value) -> ApiResult<Value> {
-    if a.of_own_kind().is_some() {
+/// Converts an object that a policy or webhook has changed back to the version of the request, and sets defaults. `gvr`
+/// is the version in which it was changed. Bodies of subresources with a kind of their own, such as a `Binding`, have one
+/// version and no defaults.
+pub(crate) async fn convert_to_request_version(gvr: &Gvr, a: &Attributes<'_>, object: Value) -> ApiResult<Value> {
+    if a.subresource_of_other_kind().is_some() {
         return Ok(object);
     }
     let mut object = object;

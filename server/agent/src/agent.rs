@@ -113,7 +113,7 @@ async fn work(
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered the cluster");
     let renewing = async {
         if let Some(rotation) = &config.rotation {
-            renewal::keep(&config, rotation, &member, agent_metrics, stop).await;
+            renewal::run(&config, rotation, &member, agent_metrics, stop).await;
         }
     };
     tokio::join!(keep_open(&config, &agent, tunnel_sender, agent_metrics, stop), renewing);

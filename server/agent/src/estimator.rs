@@ -22,8 +22,8 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::Requests;
-use crowsnest_controllers::estimator::facts::Member;
-use crowsnest_plan::estimation::accurate::Assumed;
+use crowsnest_controllers::estimator::facts::MemberCache;
+use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
 use kube::client::ClientBuilder;
@@ -75,7 +75,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let host = member.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
     let counted = requests.layer(host);
     let client = ClientBuilder::try_from(member)?.with_layer(&counted).build();
-    let member = Member::new(client, config.feature_gates);
+    let member = MemberCache::new(client, config.feature_gates);
     let estimator = Arc::new(Estimator::new(config.cluster_name.clone(), Arc::clone(&member)));
     let beside = TaskTracker::new();
     for (address, what, routes) in [
@@ -95,7 +95,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let (follower, until) = (Arc::clone(&member), stop.clone());
     let mut following = tokio::spawn(async move { follower.run(until).await });
     let answering = async {
-        if stop.run_until_cancelled(member.listed()).await.is_none() {
+        if stop.run_until_cancelled(member.wait_listed()).await.is_none() {
             return Ok(());
         }
         let address = SocketAddr::from(([0, 0, 0, 0], config.server_port));
@@ -135,7 +135,7 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
     }
     let own = ServingCertificates::new(&pair(&first)).context("--grpc-auth-cert-file")?;
     let tls = Tls::strict(Arc::clone(&own), None)?;
-    let replace = move |read: &[String]| Ok(own.replace(&pair(read))?);
+    let replace = move |read: &[String]| Ok(own.replace_default(&pair(read))?);
     reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;
     if let Some(file) = client_ca {
         let required = tls.clone();
@@ -186,12 +186,12 @@ impl EstimatorMetrics {
 /// The estimator of one cluster.
 pub struct Estimator {
     cluster: ClusterName,
-    member: Arc<Member>,
+    member: Arc<MemberCache>,
     metrics: EstimatorMetrics,
 }
 
 impl Estimator {
-    pub fn new(cluster: ClusterName, member: Arc<Member>) -> Self {
+    pub fn new(cluster: ClusterName, member: Arc<MemberCache>) -> Self {
         Estimator { cluster, member, metrics: EstimatorMetrics::new() }
     }
 
@@ -213,7 +213,7 @@ impl Estimator {
         let requirements = question.replica_requirements.as_ref().map(work::ReplicaRequirements::try_from);
         let requirements = requirements.transpose().map_err(wrong)?;
         let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
-        let max_replicas = self.member.replicas(requirements.as_ref(), &assumed);
+        let max_replicas = self.member.max_available_replicas(requirements.as_ref(), &assumed);
         Ok(wire::MaxAvailableReplicasResponse { max_replicas })
     }
 
@@ -226,7 +226,7 @@ impl Estimator {
             |error: wire::WireError| Status::unknown(format!("failed to estimate component sets: {}", chain(&error)));
         let components = components(&question.components).map_err(wrong)?;
         let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
-        let max_sets = self.member.component_sets(&components, &question.namespace, &assumed);
+        let max_sets = self.member.max_available_component_sets(&components, &question.namespace, &assumed);
         Ok(wire::MaxAvailableComponentSetsResponse { max_sets })
     }
 
@@ -244,7 +244,7 @@ impl Estimator {
             ..work::ObjectReference::default()
         };
         let threshold = SignedDuration::from_nanos(question.unschedulable_threshold);
-        let counted = self.member.unschedulable(&workload, threshold).await;
+        let counted = self.member.unschedulable_replicas(&workload, threshold).await;
         let unschedulable_replicas = counted.map_err(|error| Status::unknown(error.message()))?;
         Ok(wire::UnschedulableReplicasResponse { unschedulable_replicas })
     }
@@ -254,9 +254,9 @@ fn components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wire::Wi
     wire.iter().map(work::Component::try_from).collect()
 }
 
-fn assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<Assumed>, wire::WireError> {
+fn assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
     let one = |one: &wire::AssumedWorkload| {
-        Ok(Assumed { namespace: one.namespace.clone(), components: components(&one.components)? })
+        Ok(AssumedWorkload { namespace: one.namespace.clone(), components: components(&one.components)? })
     };
     wire.iter().map(one).collect()
 }
@@ -327,7 +327,7 @@ where
     tonic::server::Grpc::new(codec).unary(service, request).await.map(axum::body::Body::new)
 }
 
-fn health(member: Arc<Member>) -> Router {
+fn health(member: Arc<MemberCache>) -> Router {
     Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).with_state(member)
 }
 
@@ -335,7 +335,7 @@ async fn alive() -> &'static str {
     "ok"
 }
 
-async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) {
+async fn ready(State(member): State<Arc<MemberCache>>) -> (StatusCode, &'static str) {
     match member.is_listed() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been listed yet"),

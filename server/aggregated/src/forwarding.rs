@@ -7,12 +7,14 @@ use http_body_util::BodyExt;
 
 use crowsnest_process::reply::Body;
 
-pub fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
+/// Converts a request to one of the proxies.
+pub fn to_proxy_request(request: Request) -> http::Request<crowsnest_proxy::Body> {
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
 
-/// Converts a response of the proxies. Pages at the control plane's address must not affect its whole origin.
-pub fn incoming(mut response: http::Response<crowsnest_proxy::Body>) -> Response {
+/// Converts a response of the proxies. Removes headers that would affect the whole origin of the control plane, since
+/// members' web pages are served at its address.
+pub fn to_response(mut response: http::Response<crowsnest_proxy::Body>) -> Response {
     drop_origin_wide(response.headers_mut());
     response.map(Body::new)
 }

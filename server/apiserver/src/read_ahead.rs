@@ -19,7 +19,7 @@ thread_local! {
 
 /// Wraps a socket below TLS to read in larger chunks.
 pub fn read_ahead<S: AsyncRead + Unpin>(stream: S) -> ReadAhead<S> {
-    ReadAhead { stream, piece: None }
+    ReadAhead { stream, chunk: None }
 }
 
 /// A socket with a read-ahead buffer.
@@ -27,19 +27,19 @@ pub fn read_ahead<S: AsyncRead + Unpin>(stream: S) -> ReadAhead<S> {
 pub struct ReadAhead<S> {
     stream: S,
     /// Bytes read and not yet consumed. Empty while the connection waits for its peer.
-    piece: Option<Piece>,
+    chunk: Option<Chunk>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     bytes: Box<[u8]>,
     from: usize,
     to: usize,
 }
 
-impl Piece {
+impl Chunk {
     /// Copies as many bytes as fit into `out`; returns what remains, if anything.
-    fn give(mut self, out: &mut ReadBuf<'_>) -> Option<Self> {
+    fn copy_to(mut self, out: &mut ReadBuf<'_>) -> Option<Self> {
         let end = self.to.min(self.from + out.remaining());
         out.put_slice(&self.bytes[self.from..end]);
         self.from = end;
@@ -68,8 +68,8 @@ fn recycle(bytes: Box<[u8]>) {
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(piece) = self.piece.take() {
-            self.piece = piece.give(out);
+        if let Some(chunk) = self.chunk.take() {
+            self.chunk = chunk.copy_to(out);
             return Poll::Ready(Ok(()));
         }
         if out.remaining() >= READ_SIZE {
@@ -84,7 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
             return polled;
         }
         ready!(polled)?;
-        self.piece = Piece { bytes, from: 0, to }.give(out);
+        self.chunk = Chunk { bytes, from: 0, to }.copy_to(out);
         Poll::Ready(Ok(()))
     }
 }
@@ -125,24 +125,24 @@ mod tests {
 
     #[rstest]
     #[case::a_few_bytes(10, 4096)]
-    #[case::one_piece(READ_SIZE, 4096)]
+    #[case::one_chunk(READ_SIZE, 4096)]
     #[case::several_buffers(3 * READ_SIZE + 1, 4096)]
     #[case::reads_larger_than_the_buffer(2 * READ_SIZE, 2 * READ_SIZE)]
     #[tokio::test]
     async fn all_bytes_arrive_and_idle_connections_hold_no_buffer(#[case] length: usize, #[case] step: usize) {
-        let (mut far, near) = tokio::io::duplex(4 * READ_SIZE);
-        let mut near = read_ahead(near);
+        let (mut client, server) = tokio::io::duplex(4 * READ_SIZE);
+        let mut server = read_ahead(server);
         let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
-        far.write_all(&sent).await.unwrap();
-        let (mut got, mut part) = (Vec::new(), vec![0; step]);
-        while got.len() < length {
-            let n = near.read(&mut part).await.unwrap();
-            got.extend_from_slice(&part[..n]);
+        client.write_all(&sent).await.unwrap();
+        let (mut received, mut part) = (Vec::new(), vec![0; step]);
+        while received.len() < length {
+            let n = server.read(&mut part).await.unwrap();
+            received.extend_from_slice(&part[..n]);
         }
-        assert!(got == sent);
-        assert!(near.read(&mut part).now_or_never().is_none(), "no bytes are left");
-        assert!(near.piece.is_none());
-        drop(far);
-        assert_eq!(near.read(&mut part).await.unwrap(), 0);
+        assert!(received == sent);
+        assert!(server.read(&mut part).now_or_never().is_none(), "no bytes are left");
+        assert!(server.chunk.is_none());
+        drop(client);
+        assert_eq!(server.read(&mut part).await.unwrap(), 0);
     }
 }

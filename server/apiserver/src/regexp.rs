@@ -9,11 +9,11 @@ use regex::Regex;
 
 /// Compiles a pattern in Go's syntax.
 pub fn compile(pattern: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&translated(pattern))
+    Regex::new(&translate(pattern))
 }
 
 /// Translates a pattern to the syntax of the `regex` crate.
-fn translated(pattern: &str) -> Cow<'_, str> {
+fn translate(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains('[') && !pattern.contains("\\Q") {
         return pattern.into();
     }
@@ -28,12 +28,12 @@ fn translated(pattern: &str) -> Cow<'_, str> {
                 rest = left;
             }
             '\\' => {
-                let (escape, left) = escape(rest);
+                let (escape, left) = split_escape(rest);
                 out.push('\\');
                 out.push_str(escape);
                 rest = left;
             }
-            '[' => rest = set(rest, &mut out),
+            '[' => rest = translate_class(rest, &mut out),
             _ => out.push(next),
         }
     }
@@ -41,28 +41,28 @@ fn translated(pattern: &str) -> Cow<'_, str> {
 }
 
 /// Splits `rest`, which follows a backslash, after the escaped character.
-fn escape(rest: &str) -> (&str, &str) {
+fn split_escape(rest: &str) -> (&str, &str) {
     rest.split_at(rest.chars().next().map_or(0, char::len_utf8))
 }
 
 /// Translates the character class that starts before `rest`; returns the remainder.
-fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
+fn translate_class<'a>(rest: &'a str, out: &mut String) -> &'a str {
     out.push('[');
     let mut rest = rest;
     if let Some(negated) = rest.strip_prefix('^') {
         out.push('^');
         rest = negated;
     }
-    let mut first = true;
+    let mut is_first = true;
     while let Some(next) = rest.chars().next() {
         let left = &rest[next.len_utf8()..];
         match next {
-            ']' if !first => {
+            ']' if !is_first => {
                 out.push(']');
                 return left;
             }
             '\\' => {
-                let (escape, left) = escape(left);
+                let (escape, left) = split_escape(left);
                 out.push('\\');
                 out.push_str(escape);
                 rest = left;
@@ -84,7 +84,7 @@ fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
                 rest = left;
             }
             // A leading `-` is literal; between two characters it denotes a range.
-            '-' if first => {
+            '-' if is_first => {
                 out.push_str("\\-");
                 rest = left;
             }
@@ -97,7 +97,7 @@ fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
                 rest = left;
             }
         }
-        first = false;
+        is_first = false;
     }
     rest
 }

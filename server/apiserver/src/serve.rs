@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::audit::held::TrackedBody;
+use crate::audit::tracked_body::TrackedBody;
 use crate::authn::Tls;
 
 pub use crate::read_ahead::read_ahead;
@@ -31,14 +31,14 @@ pub use crate::read_ahead::read_ahead;
 pub struct PeerAddress(pub IpAddr);
 
 /// Time limit of a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for running requests during a drain.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// TCP keepalive: idle time before the first probe, interval, and number of probes.
-const PROBE_AFTER: Duration = Duration::from_secs(30);
-const PROBE_EVERY: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
+const KEEPALIVE_IDLE_TIME: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// Accepts connections until cancelled, then lets running requests finish. `tls` of `None` serves plain HTTP.
 pub async fn serve(
@@ -47,16 +47,16 @@ pub async fn serve(
     router: Router,
     cancelled: CancellationToken,
 ) -> std::io::Result<()> {
-    serve_through(listener, tls, router, cancelled, |stream| stream).await
+    serve_with_wrapper(listener, tls, router, cancelled, |stream| stream).await
 }
 
 /// Like [`serve`], with a wrapper around each accepted socket.
-pub async fn serve_through<S>(
+pub async fn serve_with_wrapper<S>(
     listener: TcpListener,
     tls: Option<Tls>,
     router: Router,
     cancelled: CancellationToken,
-    between: impl Fn(TcpStream) -> S,
+    wrap: impl Fn(TcpStream) -> S,
 ) -> std::io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -77,18 +77,20 @@ where
             },
             () = cancelled.cancelled() => break,
         };
-        prepare(&stream);
-        let stream = between(stream);
+        set_socket_options(&stream);
+        let stream = wrap(stream);
         let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
         let mut peer = http::Extensions::new();
         peer.insert(PeerAddress(address.ip()));
         connections.spawn(async move {
-            let Some((acceptor, clients)) = acceptor else { return connection(stream, peer, router, cancelled).await };
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(read_ahead(stream))).await {
+            let Some((acceptor, clients)) = acceptor else {
+                return serve_connection(stream, peer, router, cancelled).await;
+            };
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(read_ahead(stream))).await {
                 Ok(Ok(stream)) => {
                     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
                     peer.insert(clients.verify_chain(chain, UnixTime::now()));
-                    connection(stream, peer, router, cancelled).await;
+                    serve_connection(stream, peer, router, cancelled).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake timed out"),
@@ -96,7 +98,7 @@ where
         });
     }
     connections.close();
-    if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
         tracing::info!(open = connections.len(), "closing connections that are still open after the drain");
     }
     Ok(())
@@ -104,19 +106,22 @@ where
 
 /// Sets the options of an accepted socket. Keepalive probes prevent middleboxes from dropping silent connections,
 /// such as terminal sessions, and detect a lost peer within a minute.
-pub fn prepare(stream: &TcpStream) {
-    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(PROBES);
-    let set = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
-    if let Err(error) = set {
+pub fn set_socket_options(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE_TIME)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let result = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = result {
         tracing::debug!(%error, "cannot set the options of a socket");
     }
 }
 
 /// Idle limits of a connection: before its first request, and between requests.
-const FIRST_REQUEST: Duration = Duration::from_secs(30);
-const IDLE: Duration = Duration::from_secs(90);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval at which a connection is checked for idleness.
-const LOOK: Duration = Duration::from_secs(10);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Request activity of one connection.
 #[derive(Debug)]
@@ -124,22 +129,22 @@ struct Activity {
     running: AtomicUsize,
     /// End of the last request, or start of the connection.
     idle_since: Mutex<Instant>,
-    has_asked: AtomicBool,
+    has_received_request: AtomicBool,
 }
 
 /// Guard of a running request, until its response has been sent.
-struct Running(Arc<Activity>);
+struct RunningRequest(Arc<Activity>);
 
 impl Activity {
     fn new() -> Arc<Self> {
         let idle_since = Mutex::new(Instant::now());
-        Arc::new(Self { running: AtomicUsize::new(0), idle_since, has_asked: AtomicBool::new(false) })
+        Arc::new(Self { running: AtomicUsize::new(0), idle_since, has_received_request: AtomicBool::new(false) })
     }
 
-    fn begin(self: &Arc<Self>) -> Running {
-        self.has_asked.store(true, Ordering::Relaxed);
+    fn begin(self: &Arc<Self>) -> RunningRequest {
+        self.has_received_request.store(true, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(self))
+        RunningRequest(Arc::clone(self))
     }
 
     /// Counts a request as finished.
@@ -150,19 +155,20 @@ impl Activity {
 
     /// True if the connection has been idle longer than its limit.
     fn is_idle(&self, now: Instant) -> bool {
-        let limit = if self.has_asked.load(Ordering::Relaxed) { IDLE } else { FIRST_REQUEST };
+        let limit =
+            if self.has_received_request.load(Ordering::Relaxed) { IDLE_TIMEOUT } else { FIRST_REQUEST_TIMEOUT };
         let idle_since = *self.idle_since.lock();
         self.running.load(Ordering::Relaxed) == 0 && now.saturating_duration_since(idle_since) >= limit
     }
 
-    async fn idle(&self) {
+    async fn wait_until_idle(&self) {
         while !self.is_idle(Instant::now()) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.end(Instant::now());
     }
@@ -170,7 +176,7 @@ impl Drop for Running {
 
 /// Serves one connection, upgrades included. `peer` is added to the extensions of each request. Idle connections are
 /// closed, because any client may open many.
-pub async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
+pub async fn serve_connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -180,9 +186,9 @@ where
         let running = requests.begin();
         let mut request = request.map(Body::new);
         request.extensions_mut().extend(peer.clone());
-        let answered = router.clone().oneshot(request);
+        let response = router.clone().oneshot(request);
         async move {
-            let response = answered.await?;
+            let response = response.await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(TrackedBody::new(body, running))))
         }
     });
@@ -195,21 +201,21 @@ where
         .keep_alive_interval(Some(Duration::from_secs(30)));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
         () = cancelled.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = activity.idle() => {
+        () = activity.wait_until_idle() => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(HANDSHAKE, connection).await {
-                Ok(ended) => ended,
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, connection).await {
+                Ok(result) => result,
                 Err(_) => return,
             }
         }
     };
-    if let Err(error) = ended {
+    if let Err(error) = result {
         tracing::debug!(%error, "connection failed");
     }
 }

@@ -6,8 +6,8 @@ use http::HeaderMap;
 use http::header::{HeaderValue, WARNING};
 
 /// Limit of all warnings of a response in characters, and of each one if they exceed it.
-const MAX_TOTAL: usize = 4 * 1024;
-const MAX_EACH: usize = 256;
+const MAX_TOTAL_CHARS: usize = 4 * 1024;
+const MAX_CHARS_PER_WARNING: usize = 256;
 
 /// Adds a `Warning` header per distinct text. Above the limit, texts are truncated and the last ones omitted. Texts with
 /// control characters are omitted: they are not valid in a header.
@@ -16,15 +16,16 @@ pub fn append(headers: &mut HeaderMap, warnings: &[String]) {
     let mut seen = HashSet::new();
     let all: Vec<&String> = warnings.iter().filter(is_valid).filter(|text| seen.insert(*text)).collect();
     let length = |text: &str| text.chars().count();
-    let cut = all.iter().map(|text| length(text)).sum::<usize>() > MAX_TOTAL;
+    let must_truncate = all.iter().map(|text| length(text)).sum::<usize>() > MAX_TOTAL_CHARS;
     let mut written = 0;
     for text in all {
-        if cut && written >= MAX_TOTAL {
+        if must_truncate && written >= MAX_TOTAL_CHARS {
             break;
         }
-        let shown: String = if cut { text.chars().take(MAX_EACH).collect() } else { text.clone() };
-        written += length(&shown);
-        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        let text: String =
+            if must_truncate { text.chars().take(MAX_CHARS_PER_WARNING).collect() } else { text.clone() };
+        written += length(&text);
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             headers.append(WARNING, header);
         }

@@ -16,86 +16,88 @@ pub const AUTHORIZER: &str = "authorizer";
 /// Field of `authorizer` for the request itself.
 pub(super) const REQUEST_RESOURCE: &str = "requestResource";
 /// Cost of a check in steps, as in kube-apiserver.
-const QUESTION: u64 = 350_000;
+const CHECK_COST: u64 = 350_000;
 
 /// Authorizer for expressions.
 pub trait AccessChecker: Send + Sync {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision;
 }
 
-/// The user of an expression, and the authorizer.
+/// An authorizer for the user of an expression: the value of `authorizer`.
 #[derive(Clone)]
-pub struct Asker {
+pub struct UserAuthorizer {
     access_checker: Arc<dyn AccessChecker>,
     user: UserInfo,
 }
 
-impl Asker {
+impl UserAuthorizer {
     pub fn new(access_checker: Arc<dyn AccessChecker>, user: UserInfo) -> Self {
         Self { access_checker, user }
     }
 
     /// Adds `authorizer` and `authorizer.requestResource` to a scope.
     pub fn bind(self, request: &Action, scope: &mut Context<'_>) {
-        let own = Question::Action { asker: self.clone(), action: request.clone() };
-        scope.add_variable_from_value(format!("{AUTHORIZER}.{REQUEST_RESOURCE}"), own.into_value());
-        scope.add_variable_from_value(AUTHORIZER, Question::Authorizer(self).into_value());
+        let request_check = AuthorizationCheck::Action { authorizer: self.clone(), action: request.clone() };
+        scope.add_variable_from_value(format!("{AUTHORIZER}.{REQUEST_RESOURCE}"), request_check.into_value());
+        scope.add_variable_from_value(AUTHORIZER, AuthorizationCheck::Authorizer(self).into_value());
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for UserAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").field("user", &self.user.name).finish_non_exhaustive()
+        f.debug_struct("UserAuthorizer").field("user", &self.user.name).finish_non_exhaustive()
     }
 }
 
-impl PartialEq for Asker {
+impl PartialEq for UserAuthorizer {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.access_checker, &other.access_checker) && self.user == other.user
     }
 }
 
-impl Eq for Asker {}
+impl Eq for UserAuthorizer {}
 
-/// A partially built check, or its result.
+/// An authorization check that an expression builds step by step, or its decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Question {
-    Authorizer(Asker),
+enum AuthorizationCheck {
+    Authorizer(UserAuthorizer),
     Group {
-        asker: Asker,
+        authorizer: UserAuthorizer,
         group: String,
     },
     /// A resource or path without a verb.
     Action {
-        asker: Asker,
+        authorizer: UserAuthorizer,
         action: Action,
     },
-    Answer {
+    Decision {
         allowed: bool,
         reason: String,
     },
 }
 
-impl Opaque for Question {
+impl Opaque for AuthorizationCheck {
     fn runtime_type_name(&self) -> &str {
         match self {
-            Question::Authorizer(_) => "kubernetes.authorization.Authorizer",
-            Question::Group { .. } => "kubernetes.authorization.GroupCheck",
-            Question::Action { action: Action::Path { .. }, .. } => "kubernetes.authorization.PathCheck",
-            Question::Action { action: Action::Resource { .. }, .. } => "kubernetes.authorization.ResourceCheck",
-            Question::Answer { .. } => "kubernetes.authorization.Decision",
+            AuthorizationCheck::Authorizer(_) => "kubernetes.authorization.Authorizer",
+            AuthorizationCheck::Group { .. } => "kubernetes.authorization.GroupCheck",
+            AuthorizationCheck::Action { action: Action::Path { .. }, .. } => "kubernetes.authorization.PathCheck",
+            AuthorizationCheck::Action { action: Action::Resource { .. }, .. } => {
+                "kubernetes.authorization.ResourceCheck"
+            }
+            AuthorizationCheck::Decision { .. } => "kubernetes.authorization.Decision",
         }
     }
 }
 
-impl Question {
+impl AuthorizationCheck {
     fn into_value(self) -> Cel {
         Cel::Opaque(Arc::new(self))
     }
 
-    fn of(value: &Cel) -> Option<&Question> {
+    fn from_value(value: &Cel) -> Option<&AuthorizationCheck> {
         match value {
-            Cel::Opaque(opaque) => opaque.downcast_ref::<Question>(),
+            Cel::Opaque(opaque) => opaque.downcast_ref::<AuthorizationCheck>(),
             _ => None,
         }
     }
@@ -103,68 +105,75 @@ impl Question {
 
 type Outcome = Result<Cel, ExecutionError>;
 
-fn failed(name: &str, why: &str) -> ExecutionError {
+fn function_error(name: &str, why: &str) -> ExecutionError {
     ExecutionError::function_error(name, why)
 }
 
-pub(super) fn add(context: &mut Context<'_>) {
+pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("path", path);
     context.add_function("group", group);
     context.add_function("serviceAccount", service_account);
     context.add_function("resource", resource);
     context.add_function("subresource", |This(this): This<Cel>, text: Arc<String>| -> Outcome {
-        narrowed(&this, |(subresource, _, _)| subresource.clone_from(&text))
+        narrow(&this, |(subresource, _, _)| subresource.clone_from(&text))
     });
     context.add_function("namespace", |This(this): This<Cel>, text: Arc<String>| -> Outcome {
-        narrowed(&this, |(_, namespace, _)| namespace.clone_from(&text))
+        narrow(&this, |(_, namespace, _)| namespace.clone_from(&text))
     });
     context.add_function("name", |This(this): This<Cel>, text: Arc<String>| -> Outcome {
-        narrowed(&this, |(_, _, name)| name.clone_from(&text))
+        narrow(&this, |(_, _, name)| name.clone_from(&text))
     });
     // RBAC ignores selectors.
     for selector in ["fieldSelector", "labelSelector"] {
-        context.add_function(selector, |This(this): This<Cel>, _: Arc<String>| -> Outcome { narrowed(&this, |_| {}) });
+        context.add_function(selector, |This(this): This<Cel>, _: Arc<String>| -> Outcome { narrow(&this, |_| {}) });
     }
     context.add_function("check", check);
-    context.add_function("allowed", |This(this): This<Cel>| answer(&this, |allowed, _| Cel::Bool(allowed)));
-    context.add_function("reason", |This(this): This<Cel>| answer(&this, |_, reason| Cel::from(reason)));
-    context.add_function("errored", |This(this): This<Cel>| answer(&this, |_, _| Cel::Bool(false)));
-    context.add_function("error", |This(this): This<Cel>| answer(&this, |_, _| Cel::from("")));
+    context.add_function("allowed", |This(this): This<Cel>| read_decision(&this, |allowed, _| Cel::Bool(allowed)));
+    context.add_function("reason", |This(this): This<Cel>| read_decision(&this, |_, reason| Cel::from(reason)));
+    context.add_function("errored", |This(this): This<Cel>| read_decision(&this, |_, _| Cel::Bool(false)));
+    context.add_function("error", |This(this): This<Cel>| read_decision(&this, |_, _| Cel::from("")));
 }
 
 fn path(This(this): This<Cel>, path: Arc<String>) -> Outcome {
-    let Some(Question::Authorizer(asker)) = Question::of(&this) else { return Err(ExecutionError::NoSuchOverload) };
+    let Some(AuthorizationCheck::Authorizer(authorizer)) = AuthorizationCheck::from_value(&this) else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
     if path.trim().is_empty() {
-        return Err(failed("path", "path must not be empty"));
+        return Err(function_error("path", "path must not be empty"));
     }
     let action = Action::Path { verb: String::new(), path: path.to_string() };
-    Ok(Question::Action { asker: asker.clone(), action }.into_value())
+    Ok(AuthorizationCheck::Action { authorizer: authorizer.clone(), action }.into_value())
 }
 
 fn group(This(this): This<Cel>, group: Arc<String>) -> Outcome {
-    let Some(Question::Authorizer(asker)) = Question::of(&this) else { return Err(ExecutionError::NoSuchOverload) };
-    Ok(Question::Group { asker: asker.clone(), group: group.to_string() }.into_value())
+    let Some(AuthorizationCheck::Authorizer(authorizer)) = AuthorizationCheck::from_value(&this) else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    Ok(AuthorizationCheck::Group { authorizer: authorizer.clone(), group: group.to_string() }.into_value())
 }
 
 fn service_account(This(this): This<Cel>, namespace: Arc<String>, name: Arc<String>) -> Outcome {
-    let Some(Question::Authorizer(asker)) = Question::of(&this) else { return Err(ExecutionError::NoSuchOverload) };
+    let Some(AuthorizationCheck::Authorizer(authorizer)) = AuthorizationCheck::from_value(&this) else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
     if !dns1123_subdomain(&name).is_empty() {
-        return Err(failed("serviceAccount", "Invalid service account name"));
+        return Err(function_error("serviceAccount", "Invalid service account name"));
     }
     if !dns1123_label(&namespace).is_empty() {
-        return Err(failed("serviceAccount", "Invalid service account namespace"));
+        return Err(function_error("serviceAccount", "Invalid service account namespace"));
     }
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let user = UserInfo::new(format!("system:serviceaccount:{namespace}:{name}"), groups);
-    Ok(Question::Authorizer(Asker { access_checker: Arc::clone(&asker.access_checker), user }).into_value())
+    Ok(AuthorizationCheck::Authorizer(UserAuthorizer { access_checker: Arc::clone(&authorizer.access_checker), user })
+        .into_value())
 }
 
 fn resource(This(this): This<Cel>, resource: Arc<String>) -> Outcome {
-    let Some(Question::Group { asker, group }) = Question::of(&this) else {
+    let Some(AuthorizationCheck::Group { authorizer, group }) = AuthorizationCheck::from_value(&this) else {
         return Err(ExecutionError::NoSuchOverload);
     };
     if resource.trim().is_empty() {
-        return Err(failed("resource", "resource must not be empty"));
+        return Err(function_error("resource", "resource must not be empty"));
     }
     let action = Action::Resource {
         verb: String::new(),
@@ -174,41 +183,43 @@ fn resource(This(this): This<Cel>, resource: Arc<String>) -> Outcome {
         namespace: String::new(),
         name: String::new(),
     };
-    Ok(Question::Action { asker: asker.clone(), action }.into_value())
+    Ok(AuthorizationCheck::Action { authorizer: authorizer.clone(), action }.into_value())
 }
 
-/// The check with another subresource, namespace or name.
-fn narrowed(this: &Cel, change: impl FnOnce((&mut String, &mut String, &mut String))) -> Outcome {
-    let Some(Question::Action { asker, action: action @ Action::Resource { .. } }) = Question::of(this) else {
+/// Returns the check with another subresource, namespace or name.
+fn narrow(this: &Cel, change: impl FnOnce((&mut String, &mut String, &mut String))) -> Outcome {
+    let Some(AuthorizationCheck::Action { authorizer, action: action @ Action::Resource { .. } }) =
+        AuthorizationCheck::from_value(this)
+    else {
         return Err(ExecutionError::NoSuchOverload);
     };
     let mut action = action.clone();
     if let Action::Resource { subresource, namespace, name, .. } = &mut action {
         change((subresource, namespace, name));
     }
-    Ok(Question::Action { asker: asker.clone(), action }.into_value())
+    Ok(AuthorizationCheck::Action { authorizer: authorizer.clone(), action }.into_value())
 }
 
-fn check(This(this): This<Cel>, wanted: Arc<String>) -> Outcome {
-    let Some(Question::Action { asker, action }) = Question::of(&this) else {
+fn check(This(this): This<Cel>, requested_verb: Arc<String>) -> Outcome {
+    let Some(AuthorizationCheck::Action { authorizer, action }) = AuthorizationCheck::from_value(&this) else {
         return Err(ExecutionError::NoSuchOverload);
     };
-    if !charge(QUESTION) {
-        return Err(failed("check", "operation cancelled: actual cost limit exceeded"));
+    if !charge(CHECK_COST) {
+        return Err(function_error("check", "operation cancelled: actual cost limit exceeded"));
     }
     let mut action = action.clone();
     let (Action::Resource { verb, .. } | Action::Path { verb, .. }) = &mut action;
-    verb.clone_from(&wanted);
-    let (allowed, reason) = match asker.access_checker.decide(&asker.user, &action) {
+    verb.clone_from(&requested_verb);
+    let (allowed, reason) = match authorizer.access_checker.decide(&authorizer.user, &action) {
         Decision::Allowed { reason } => (true, reason),
         Decision::NoOpinion { reason } => (false, reason),
     };
-    Ok(Question::Answer { allowed, reason }.into_value())
+    Ok(AuthorizationCheck::Decision { allowed, reason }.into_value())
 }
 
-fn answer(this: &Cel, of: impl FnOnce(bool, &str) -> Cel) -> Outcome {
-    match Question::of(this) {
-        Some(Question::Answer { allowed, reason }) => Ok(of(*allowed, reason)),
+fn read_decision(this: &Cel, convert: impl FnOnce(bool, &str) -> Cel) -> Outcome {
+    match AuthorizationCheck::from_value(this) {
+        Some(AuthorizationCheck::Decision { allowed, reason }) => Ok(convert(*allowed, reason)),
         _ => Err(ExecutionError::NoSuchOverload),
     }
 }

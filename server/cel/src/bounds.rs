@@ -38,21 +38,21 @@ fn measure(source: &str) -> (usize, usize) {
             rest.by_ref().find(|c| *c == '\n');
             continue;
         }
-        let closes = matches!(next, ')' | ']' | '}');
-        if !closes {
-            nesting = nesting.max(level.around + level.part.conditions + 1);
+        let is_closing = matches!(next, ')' | ']' | '}');
+        if !is_closing {
+            nesting = nesting.max(level.enclosing + level.part.conditions + 1);
         }
         match next {
             '"' | '\'' => skip_text(next, &mut rest),
             '(' | '[' | '{' => {
-                // An index adds a level like a field.
-                let element =
+                // An index adds a level, as a field does.
+                let is_index =
                     next == '[' && (before.is_alphanumeric() || matches!(before, '_' | ')' | ']' | '}' | '"' | '\''));
-                level.part.operators += usize::from(element);
-                let around = level.around + level.part.conditions + 1;
-                open.push(std::mem::replace(&mut level, Level { around, ..Level::default() }));
+                level.part.operators += usize::from(is_index);
+                let enclosing = level.enclosing + level.part.conditions + 1;
+                open.push(std::mem::replace(&mut level, Level { enclosing, ..Level::default() }));
             }
-            _ if closes => {
+            _ if is_closing => {
                 let inner = level.depth() + 1;
                 level = open.pop().unwrap_or_default();
                 level.part.inner = level.part.inner.max(inner);
@@ -61,7 +61,7 @@ fn measure(source: &str) -> (usize, usize) {
             ',' => level.next_part(),
             '&' => level.part.join(0),
             '|' => level.part.join(1),
-            // Except for optional fields and elements.
+            // A question mark after these characters marks an optional field or element.
             '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.question_marks += 1,
             ':' if level.part.question_marks > level.part.conditions => level.part.conditions += 1,
             '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.part.operators += 1,
@@ -79,9 +79,9 @@ fn measure(source: &str) -> (usize, usize) {
 #[derive(Debug, Default)]
 struct Level {
     /// Number of enclosing expressions.
-    around: usize,
+    enclosing: usize,
     /// Depth of the deepest completed part.
-    most: usize,
+    max_depth: usize,
     part: Part,
 }
 
@@ -91,9 +91,9 @@ struct Part {
     question_marks: usize,
     conditions: usize,
     /// Number of `&&` and of `||`.
-    joined: [usize; 2],
+    join_counts: [usize; 2],
     /// Depth of the deepest completed operand.
-    most: usize,
+    max_depth: usize,
     /// Operators of the current operand.
     operators: usize,
     inner: usize,
@@ -101,27 +101,27 @@ struct Part {
 
 impl Level {
     fn depth(&self) -> usize {
-        self.most.max(self.part.depth())
+        self.max_depth.max(self.part.depth())
     }
 
     fn next_part(&mut self) {
-        self.most = self.depth();
+        self.max_depth = self.depth();
         self.part = Part::default();
     }
 }
 
 impl Part {
     fn join(&mut self, kind: usize) {
-        self.joined[kind] += 1;
-        self.most = self.most.max(self.operators + self.inner);
+        self.join_counts[kind] += 1;
+        self.max_depth = self.max_depth.max(self.operators + self.inner);
         (self.operators, self.inner) = (0, 0);
     }
 
     /// The longest path contains the conditions, their joins, the operators of one operand, and one bracket.
     fn depth(&self) -> usize {
         // The parser balances chains of joins.
-        let joins: u32 = self.joined.iter().map(|signs| usize::BITS - signs.leading_zeros()).sum();
-        self.question_marks + joins as usize + self.most.max(self.operators + self.inner) + 1
+        let joins: u32 = self.join_counts.iter().map(|signs| usize::BITS - signs.leading_zeros()).sum();
+        self.question_marks + joins as usize + self.max_depth.max(self.operators + self.inner) + 1
     }
 }
 

@@ -6,7 +6,7 @@ use super::Failure;
 
 thread_local! {
     /// Remaining steps of the expression that runs on this thread; zero while none runs.
-    static LEFT: Cell<u64> = const { Cell::new(0) };
+    static REMAINING_STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Remaining steps of a group of expressions.
@@ -15,36 +15,36 @@ pub struct Budget(u64);
 
 impl Budget {
     /// Limit per expression.
-    const CALL: u64 = 1_000_000;
+    const MAX_COST: u64 = 1_000_000;
 
     /// Budget for the rules of one custom resource, or the expressions of one policy.
-    pub fn rules() -> Self {
+    pub fn for_rules() -> Self {
         Self(10_000_000)
     }
 
     /// Budget for the match conditions of one webhook or policy.
-    pub fn conditions() -> Self {
+    pub fn for_conditions() -> Self {
         Self(2_500_000)
     }
 
-    pub fn is_spent(self) -> bool {
+    pub fn is_exhausted(self) -> bool {
         self.0 == 0
     }
 
     /// Runs an expression with the given fixed cost; further steps are charged during evaluation.
     pub(super) fn run<T>(&mut self, cost: u64, run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-        if self.is_spent() {
+        if self.is_exhausted() {
             return Err(Failure::Budget);
         }
-        let allowed = self.0.min(Self::CALL);
-        LEFT.set(allowed.saturating_sub(cost).max(1));
+        let allowed = self.0.min(Self::MAX_COST);
+        REMAINING_STEPS.set(allowed.saturating_sub(cost).max(1));
         let value = run();
-        let left = LEFT.replace(0);
-        self.0 = self.0.saturating_sub(allowed - left.min(allowed));
-        match left {
+        let remaining = REMAINING_STEPS.replace(0);
+        self.0 = self.0.saturating_sub(allowed - remaining.min(allowed));
+        match remaining {
             // Exhaustion may be hidden by other results, such as in `a || b`.
-            0 if allowed < Self::CALL => Err(Failure::Budget),
-            0 => Err(Failure::Call),
+            0 if allowed < Self::MAX_COST => Err(Failure::Budget),
+            0 => Err(Failure::CostLimit),
             _ => value,
         }
     }
@@ -52,8 +52,8 @@ impl Budget {
 
 /// Charges the running expression; false if its limit is exceeded.
 pub(super) fn charge(steps: u64) -> bool {
-    LEFT.with(|left| {
-        left.set(left.get().saturating_sub(steps));
-        left.get() > 0
+    REMAINING_STEPS.with(|remaining| {
+        remaining.set(remaining.get().saturating_sub(steps));
+        remaining.get() > 0
     })
 }

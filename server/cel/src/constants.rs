@@ -4,7 +4,7 @@
 use crowsnest_schema::patterns;
 use kube::core::cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use super::{Budget, Failure, Program, arm, bounds, deep, parse_within, with_base};
+use super::{Budget, Failure, Program, bounds, instrument, parse_expression, with_base_scope, with_deep_stack};
 
 /// Conversion functions, including those to types, which never fail.
 const CONVERSIONS: &[&str] =
@@ -13,44 +13,46 @@ const CONVERSIONS: &[&str] =
 /// Checks if a valid expression can be instantiated as a program.
 pub fn instantiate(source: &str) -> Result<(), String> {
     let depth = bounds::check(source)?;
-    deep(depth, || constant(&parse_within(source)?).map(drop))
+    with_deep_stack(depth, || check_constant(&parse_expression(source)?).map(drop))
 }
 
-/// True if the expression is constant; an error if evaluation of a constant part fails.
-fn constant(expr: &IdedExpr) -> Result<bool, String> {
+/// Returns whether the expression is constant. Fails if the evaluation of a constant part fails.
+fn check_constant(expr: &IdedExpr) -> Result<bool, String> {
     match &expr.expr {
         Expr::Literal(_) => Ok(true),
         Expr::Ident(_) | Expr::Unspecified => Ok(false),
-        Expr::Select(select) => constant(&select.operand).map(|_| false),
-        Expr::List(list) => all(list.elements.iter()),
-        Expr::Map(map) => all(map.entries.iter().flat_map(|entry| parts(&entry.expr))),
-        Expr::Struct(object) => all(object.entries.iter().flat_map(|entry| parts(&entry.expr))).map(|_| false),
+        Expr::Select(select) => check_constant(&select.operand).map(|_| false),
+        Expr::List(list) => check_all(list.elements.iter()),
+        Expr::Map(map) => check_all(map.entries.iter().flat_map(|entry| entry_parts(&entry.expr))),
+        Expr::Struct(object) => {
+            check_all(object.entries.iter().flat_map(|entry| entry_parts(&entry.expr))).map(|_| false)
+        }
         Expr::Comprehension(fold) => {
             let fold = [&fold.accu_init, &fold.iter_range, &fold.loop_cond, &fold.loop_step, &fold.result];
-            all(fold.into_iter()).map(|_| false)
+            check_all(fold.into_iter()).map(|_| false)
         }
-        Expr::Call(called) => of_call(expr, called),
+        Expr::Call(called) => check_call(expr, called),
     }
 }
 
-fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
     match entry {
         EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
         EntryExpr::StructField(field) => vec![&field.value],
     }
 }
 
-fn all<'e>(mut parts: impl Iterator<Item = &'e IdedExpr>) -> Result<bool, String> {
-    parts.try_fold(true, |constants, part| Ok(constant(part)? && constants))
+fn check_all<'e>(mut parts: impl Iterator<Item = &'e IdedExpr>) -> Result<bool, String> {
+    parts.try_fold(true, |constants, part| Ok(check_constant(part)? && constants))
 }
 
-fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
+fn check_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
     let target = called.target.as_deref();
-    let constants = all(target.into_iter().chain(&called.args))?;
+    let constants = check_all(target.into_iter().chain(&called.args))?;
     let name = called.func_name.as_str();
     if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
-        && let Some(problem) = called.args.first().and_then(text).and_then(patterns::problem)
+        && let Some(problem) = called.args.first().and_then(string_literal).and_then(patterns::problem)
     {
         return Err(problem);
     }
@@ -66,18 +68,18 @@ fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
 }
 
 /// A string literal, possibly converted by `dyn`.
-fn text(expr: &IdedExpr) -> Option<&str> {
+fn string_literal(expr: &IdedExpr) -> Option<&str> {
     match &expr.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
-        Expr::Call(called) if called.func_name == "dyn" => called.args.first().and_then(text),
+        Expr::Call(called) if called.func_name == "dyn" => called.args.first().and_then(string_literal),
         _ => None,
     }
 }
 
 fn evaluate(expr: &IdedExpr) -> Result<(), String> {
-    let expression = arm::arm(expr.clone(), false)?;
-    let program = Program { cost: arm::size(expr), expression, depth: 0, kinds: Vec::new() };
-    match with_base(|base| program.execute(base, &mut Budget::rules())) {
+    let expression = instrument::instrument(expr.clone(), false)?;
+    let program = Program { cost: instrument::base_cost(expr), expression, depth: 0, kinds: Vec::new() };
+    match with_base_scope(|base| program.execute(base, &mut Budget::for_rules())) {
         Err(Failure::Evaluation(why)) => Err(why),
         _ => Ok(()),
     }
@@ -100,8 +102,8 @@ mod tests {
     #[case("string(b'\\xff') == ''", "invalid UTF-8 in bytes, cannot convert to string")]
     #[case("self.find('[') == ''", "error parsing regexp: missing closing ]: `[`")]
     #[case("self.matches(dyn('(')) == ''", "error parsing regexp: missing closing ): `(`")]
-    fn invalid_constants_are_rejected(#[case] source: &str, #[case] wanted: &str) {
-        assert_eq!(instantiate(source), Err(wanted.to_owned()));
+    fn invalid_constants_are_rejected(#[case] source: &str, #[case] expected: &str) {
+        assert_eq!(instantiate(source), Err(expected.to_owned()));
     }
 
     #[rstest]

@@ -14,43 +14,43 @@ use super::value;
 /// Charges steps to the budget.
 pub(super) const CHARGE: &str = "@charge";
 /// Returns its argument and charges its size.
-pub(super) const SIZED: &str = "@sized";
+pub(super) const CHARGE_SIZE: &str = "@sized";
 /// Returns pairs of index and element, or of key and value.
 pub(super) const PAIRS: &str = "@pairs";
 /// Converts pairs to a map.
-pub(super) const MAP_OF: &str = "@map_of";
+pub(super) const PAIRS_TO_MAP: &str = "@map_of";
 
-/// Returns a map with the entries of another one added.
-pub(super) const INSERTED: &str = "@inserted";
+/// Adds the entries of one map to another.
+pub(super) const INSERT: &str = "@inserted";
 /// Sorts a list by a list of keys.
-pub(super) const SORTED: &str = "@sorted";
+pub(super) const SORT_BY: &str = "@sorted";
 
 type Outcome = Result<Cel, ExecutionError>;
 
-pub(super) fn add(context: &mut Context<'_>) {
+pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("dyn", |value: Cel| -> Outcome { Ok(value) });
     context.add_function(CHARGE, |steps: i64| -> Outcome {
-        spend(u64::try_from(steps).unwrap_or(u64::MAX))?;
+        charge_or_fail(u64::try_from(steps).unwrap_or(u64::MAX))?;
         Ok(Cel::Bool(true))
     });
-    context.add_function(SIZED, |value: Cel| -> Outcome {
-        spend(size(&value) / 10)?;
+    context.add_function(CHARGE_SIZE, |value: Cel| -> Outcome {
+        charge_or_fail(byte_size(&value) / 10)?;
         Ok(value)
     });
     context.add_function(PAIRS, pairs);
-    context.add_function(MAP_OF, map_of);
+    context.add_function(PAIRS_TO_MAP, pairs_to_map);
     context.add_function("replace", replace);
     context.add_function("join", join);
     context.add_function("split", split);
     context.add_function("size", |This(value): This<Cel>| -> Outcome { length(&value).map(Cel::Int) });
     context.add_function("sum", sum);
-    context.add_function("type", |value: Cel| -> Outcome { Ok(TypeName::of(&value)) });
+    context.add_function("type", |value: Cel| -> Outcome { Ok(TypeName::of_value(&value)) });
     context.add_function("bool", to_bool);
     context.add_function("int", to_int);
     context.add_function("uint", to_uint);
     context.add_function("double", to_double);
-    context.add_function(INSERTED, inserted);
-    context.add_function(SORTED, sorted);
+    context.add_function(INSERT, insert_entries);
+    context.add_function(SORT_BY, sort_by_keys);
     for name in TYPES {
         context.add_variable_from_value(*name, Cel::Opaque(Arc::new(TypeName((*name).to_owned()))));
     }
@@ -77,8 +77,8 @@ impl Opaque for TypeName {
     }
 }
 
-/// Name of a type; `None` if the value is not a type.
-pub(super) fn written_type(value: &Cel) -> Option<String> {
+/// Name of the type that a value is; `None` if the value is not a type.
+pub(super) fn named_type(value: &Cel) -> Option<String> {
     let Cel::Opaque(opaque) = value else { return None };
     opaque.downcast_ref::<TypeName>().map(|TypeName(name)| name.clone())
 }
@@ -103,12 +103,12 @@ pub(super) fn type_name(value: &Cel) -> &str {
 }
 
 impl TypeName {
-    fn of(value: &Cel) -> Cel {
+    fn of_value(value: &Cel) -> Cel {
         Cel::Opaque(Arc::new(TypeName(type_name(value).to_owned())))
     }
 }
 
-fn no_conversion(from: &str, to: &str) -> ExecutionError {
+fn conversion_error(from: &str, to: &str) -> ExecutionError {
     ExecutionError::function_error(to, format!("type conversion error from '{from}' to '{to}'"))
 }
 
@@ -118,7 +118,7 @@ fn to_bool(value: Cel) -> Outcome {
         Cel::String(text) => match text.as_str() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
-            _ => Err(no_conversion("string", "bool")),
+            _ => Err(conversion_error("string", "bool")),
         },
         _ => Err(ExecutionError::NoSuchOverload),
     }
@@ -131,7 +131,7 @@ fn to_int(value: Cel) -> Outcome {
         Cel::UInt(number) => i64::try_from(*number).map(Cel::Int).map_err(|_| overflow()),
         Cel::Float(number) if number.abs() < 9.223_372_036_854_775e18 => Ok(Cel::Int(*number as i64)),
         Cel::Float(_) => Err(overflow()),
-        Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| no_conversion("string", "int")),
+        Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| conversion_error("string", "int")),
         Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
         _ => Err(ExecutionError::NoSuchOverload),
     }
@@ -144,7 +144,7 @@ fn to_uint(value: Cel) -> Outcome {
         Cel::Int(number) => u64::try_from(*number).map(Cel::UInt).map_err(|_| overflow()),
         Cel::Float(number) if (0.0..1.844_674_407_370_955_2e19).contains(number) => Ok(Cel::UInt(*number as u64)),
         Cel::Float(_) => Err(overflow()),
-        Cel::String(text) => text.parse().map(Cel::UInt).map_err(|_| no_conversion("string", "uint")),
+        Cel::String(text) => text.parse().map(Cel::UInt).map_err(|_| conversion_error("string", "uint")),
         _ => Err(ExecutionError::NoSuchOverload),
     }
 }
@@ -154,28 +154,28 @@ fn to_double(value: Cel) -> Outcome {
         Cel::Float(_) => Ok(value),
         Cel::Int(number) => Ok(Cel::Float(*number as f64)),
         Cel::UInt(number) => Ok(Cel::Float(*number as f64)),
-        Cel::String(text) => text.parse().map(Cel::Float).map_err(|_| no_conversion("string", "double")),
+        Cel::String(text) => text.parse().map(Cel::Float).map_err(|_| conversion_error("string", "double")),
         _ => Err(ExecutionError::NoSuchOverload),
     }
 }
 
 /// Adds the entries of a map, whose keys must not exist.
-fn inserted(into: Cel, more: Cel) -> Outcome {
+fn insert_entries(into: Cel, more: Cel) -> Outcome {
     let (Cel::Map(into), Cel::Map(more)) = (&into, &more) else { return Err(ExecutionError::NoSuchOverload) };
     let mut map = (*into.map).clone();
     for (key, value) in more.map.iter() {
         if map.insert(key.clone(), value.clone()).is_some() {
-            let why = format!("insert failed: key {} already exists", value::printed(key));
-            return Err(ExecutionError::function_error(INSERTED, why));
+            let why = format!("insert failed: key {} already exists", value::format_key(key));
+            return Err(ExecutionError::function_error(INSERT, why));
         }
     }
     Ok(Cel::Map(Map { map: Arc::new(map) }))
 }
 
 /// Sorts a list by the keys of its elements.
-fn sorted(items: Cel, keys: Cel) -> Outcome {
+fn sort_by_keys(items: Cel, keys: Cel) -> Outcome {
     let (Cel::List(items), Cel::List(keys)) = (&items, &keys) else { return Err(ExecutionError::NoSuchOverload) };
-    spend(items.len() as u64 * 2)?;
+    charge_or_fail(items.len() as u64 * 2)?;
     let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(items.iter()).collect();
     let comparable = pairs.windows(2).all(|two| two[0].0.partial_cmp(two[1].0).is_some());
     if !comparable {
@@ -185,7 +185,7 @@ fn sorted(items: Cel, keys: Cel) -> Outcome {
     Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }
 
-pub(super) fn spend(steps: u64) -> Result<(), ExecutionError> {
+pub(super) fn charge_or_fail(steps: u64) -> Result<(), ExecutionError> {
     match charge(steps) {
         true => Ok(()),
         false => Err(ExecutionError::function_error(CHARGE, "operation cancelled: actual cost limit exceeded")),
@@ -193,13 +193,13 @@ pub(super) fn spend(steps: u64) -> Result<(), ExecutionError> {
 }
 
 /// Approximate size in bytes.
-fn size(value: &Cel) -> u64 {
-    let each = |value: &Cel| 10 + size(value);
+fn byte_size(value: &Cel) -> u64 {
+    let element_size = |value: &Cel| 10 + byte_size(value);
     match value {
         Cel::String(text) => text.len() as u64,
         Cel::Bytes(bytes) => bytes.len() as u64,
-        Cel::List(items) => items.iter().map(each).sum(),
-        Cel::Map(map) => map.map.values().map(each).sum(),
+        Cel::List(items) => items.iter().map(element_size).sum(),
+        Cel::Map(map) => map.map.values().map(element_size).sum(),
         _ => 0,
     }
 }
@@ -212,49 +212,49 @@ fn text(value: Option<&Cel>) -> Result<Arc<String>, ExecutionError> {
 }
 
 /// `text.replace(old, new[, count])`.
-fn replace(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
+fn replace(This(this): This<Cel>, Arguments(args): Arguments) -> Outcome {
     let this = text(Some(&this))?;
-    let (old, new) = (text(given.first())?, text(given.get(1))?);
-    let times = match given.get(2) {
+    let (old, new) = (text(args.first())?, text(args.get(1))?);
+    let max_count = match args.get(2) {
         None => usize::MAX,
         // A negative count means all.
-        Some(Cel::Int(times)) => usize::try_from(*times).unwrap_or(usize::MAX),
+        Some(Cel::Int(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
         Some(_) => return Err(ExecutionError::NoSuchOverload),
     };
-    let found = if old.is_empty() { this.chars().count() + 1 } else { this.matches(old.as_str()).count() };
-    spend((this.len() as u64 + found.min(times) as u64 * new.len() as u64) / 10)?;
-    Ok(Cel::String(Arc::new(this.replacen(old.as_str(), &new, times))))
+    let match_count = if old.is_empty() { this.chars().count() + 1 } else { this.matches(old.as_str()).count() };
+    charge_or_fail((this.len() as u64 + match_count.min(max_count) as u64 * new.len() as u64) / 10)?;
+    Ok(Cel::String(Arc::new(this.replacen(old.as_str(), &new, max_count))))
 }
 
 /// `texts.join([separator])`.
-fn join(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
+fn join(This(this): This<Cel>, Arguments(args): Arguments) -> Outcome {
     let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
-    let between = match given.first() {
+    let separator = match args.first() {
         None => Arc::default(),
         given => text(given)?,
     };
-    spend((size(&this) + items.len() as u64 * between.len() as u64) / 10)?;
+    charge_or_fail((byte_size(&this) + items.len() as u64 * separator.len() as u64) / 10)?;
     let items: Vec<Arc<String>> = items.iter().map(|item| text(Some(item))).collect::<Result<_, _>>()?;
     let items: Vec<&str> = items.iter().map(|item| item.as_str()).collect();
-    Ok(Cel::String(Arc::new(items.join(&between))))
+    Ok(Cel::String(Arc::new(items.join(&separator))))
 }
 
 /// `text.split(separator[, limit])`; an empty separator splits into characters.
-fn split(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
-    let (this, between) = (text(Some(&this))?, text(given.first())?);
-    spend(this.len() as u64 / 10 + 1)?;
-    let most = match given.get(1) {
+fn split(This(this): This<Cel>, Arguments(args): Arguments) -> Outcome {
+    let (this, separator) = (text(Some(&this))?, text(args.first())?);
+    charge_or_fail(this.len() as u64 / 10 + 1)?;
+    let limit = match args.get(1) {
         None => usize::MAX,
         // A negative limit means no limit.
-        Some(Cel::Int(most)) => usize::try_from(*most).unwrap_or(usize::MAX),
+        Some(Cel::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
         Some(_) => return Err(ExecutionError::NoSuchOverload),
     };
     let mut parts: Vec<String> = Vec::new();
-    match between.as_str() {
-        _ if most == 0 => {}
+    match separator.as_str() {
+        _ if limit == 0 => {}
         "" => {
             let mut rest = this.chars();
-            while parts.len() + 1 < most {
+            while parts.len() + 1 < limit {
                 let Some(next) = rest.next() else { break };
                 parts.push(next.to_string());
             }
@@ -262,7 +262,7 @@ fn split(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
                 parts.push(rest.as_str().to_owned());
             }
         }
-        between => parts.extend(this.splitn(most, between).map(str::to_owned)),
+        separator => parts.extend(this.splitn(limit, separator).map(str::to_owned)),
     }
     let parts = parts.into_iter().map(|part| Cel::String(Arc::new(part)));
     Ok(Cel::List(Arc::new(parts.collect())))
@@ -280,14 +280,14 @@ fn length(value: &Cel) -> Result<i64, ExecutionError> {
     i64::try_from(length).map_err(|_| overflow("integer"))
 }
 
-fn overflow(of: &str) -> ExecutionError {
-    ExecutionError::function_error("sum", format!("{of} overflow"))
+fn overflow(kind: &str) -> ExecutionError {
+    ExecutionError::function_error("sum", format!("{kind} overflow"))
 }
 
 /// `list.sum()` of numbers or durations.
 fn sum(This(this): This<Cel>) -> Outcome {
     let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
-    spend(items.len() as u64)?;
+    charge_or_fail(items.len() as u64)?;
     let add = |sum: Option<Cel>, item: &Cel| -> Result<Option<Cel>, ExecutionError> {
         Ok(Some(match (sum, item) {
             (None, Cel::Int(_) | Cel::UInt(_) | Cel::Float(_) | Cel::Duration(_)) => item.clone(),
@@ -307,10 +307,10 @@ fn sum(This(this): This<Cel>) -> Outcome {
     Ok(items.iter().try_fold(None, add)?.unwrap_or(Cel::Int(0)))
 }
 
-fn pairs(of: Cel) -> Outcome {
-    spend(size(&of) / 10)?;
+fn pairs(collection: Cel) -> Outcome {
+    charge_or_fail(byte_size(&collection) / 10)?;
     let pair = |first: Cel, second: &Cel| Cel::List(Arc::new(vec![first, second.clone()]));
-    let all = match &of {
+    let all = match &collection {
         Cel::List(items) => items.iter().zip(0..).map(|(item, index)| pair(Cel::Int(index), item)).collect(),
         Cel::Map(map) => map.map.iter().map(|(key, value)| pair(key_value(key), value)).collect(),
         _ => return Err(ExecutionError::NoSuchOverload),
@@ -327,7 +327,7 @@ fn key_value(key: &Key) -> Cel {
     }
 }
 
-fn map_of(pairs: Cel) -> Outcome {
+fn pairs_to_map(pairs: Cel) -> Outcome {
     let Cel::List(pairs) = pairs else { return Err(ExecutionError::NoSuchOverload) };
     let mut map = HashMap::with_capacity(pairs.len());
     for pair in pairs.iter() {

@@ -10,14 +10,14 @@ use kube::core::cel::cel::objects::{Key, Map};
 use serde_json::Value;
 
 use super::typing::RESERVED;
-use super::{Budget, Program, with_base};
+use super::{Budget, Program, with_base_scope};
 
 /// Literals and operators; fields with these or reserved names are written `__name__` in rules.
-const WORDS: [&str; 4] = ["true", "false", "null", "in"];
+const LITERALS_AND_OPERATORS: [&str; 4] = ["true", "false", "null", "in"];
 
 /// True for reserved words of CEL.
 pub fn is_reserved(name: &str) -> bool {
-    WORDS.contains(&name) || RESERVED.contains(&name)
+    LITERALS_AND_OPERATORS.contains(&name) || RESERVED.contains(&name)
 }
 
 /// Escapes a field name for use in rules.
@@ -30,9 +30,9 @@ pub fn escape(name: &str) -> String {
 
 /// Escapes a field name; `None` if rules cannot refer to it.
 pub fn escape_field(name: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
-    let starts = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
-    (starts && name.chars().all(plain)).then(|| escape(name))
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    let starts_with_letter = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
+    (starts_with_letter && name.chars().all(is_plain)).then(|| escape(name))
 }
 
 /// Converts JSON by its schema: dates, durations and bytes become CEL values, field names of structs are escaped.
@@ -47,8 +47,8 @@ pub fn to_cel(schema: &Value, value: &Value) -> Cel {
         },
         Value::String(text) => string_to_cel(schema, text),
         Value::Array(items) => {
-            let each = schema.get("items").unwrap_or(&Value::Null);
-            Cel::List(Arc::new(items.iter().map(|item| to_cel(each, item)).collect()))
+            let item_schema = schema.get("items").unwrap_or(&Value::Null);
+            Cel::List(Arc::new(items.iter().map(|item| to_cel(item_schema, item)).collect()))
         }
         Value::Object(members) => {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -96,7 +96,8 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
         Some("date-time") => "timestamp(v)",
         Some("date") => return convert("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
         Some("duration") => {
-            let duration = formats::duration(text).and_then(|duration| convert("duration(v)", &written(duration)));
+            let duration =
+                formats::duration(text).and_then(|duration| convert("duration(v)", &format_duration(duration)));
             return duration.unwrap_or_else(plain);
         }
         Some("byte") => {
@@ -109,8 +110,8 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
     convert(function, text).unwrap_or_else(plain)
 }
 
-/// A duration in Go's notation, with exact seconds and nanoseconds.
-fn written(duration: SignedDuration) -> String {
+/// Formats a duration in Go's notation, with exact seconds and nanoseconds.
+fn format_duration(duration: SignedDuration) -> String {
     let sign = if duration.is_negative() { "-" } else { "" };
     format!("{sign}{}s{}ns", duration.as_secs().unsigned_abs(), duration.subsec_nanos().unsigned_abs())
 }
@@ -118,9 +119,9 @@ fn written(duration: SignedDuration) -> String {
 /// Parses with CEL's own functions, so that values and literals in rules are equal.
 fn convert(function: &str, text: &str) -> Option<Cel> {
     let program = Program::compile(function).ok()?;
-    with_base(|base| {
+    with_base_scope(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", Cel::String(Arc::new(text.to_owned())));
-        program.execute(&scope, &mut Budget::rules()).ok()
+        program.execute(&scope, &mut Budget::for_rules()).ok()
     })
 }

@@ -3,19 +3,19 @@
 //! `server/kube-apiserver`.
 //!
 //! The `cel` crate parses and evaluates. Missing features are added by rewriting expressions when they are compiled:
-//! [`macros`] that the crate lacks; [`arm`] adds optional selection, object literals of patches, cost charges per
+//! [`macros`] that the crate lacks; [`instrument`] adds optional selection, object literals of patches, cost charges per
 //! loop iteration, and loops that tolerate errors ([`short_circuit`]). [`kinds`] compares lists that are sets or maps,
 //! [`optionals`] corrects the behaviour of optionals, [`constants`] finds errors of constant parts. [`library`]
 //! replaces Kubernetes functions whose behaviour in the crate differs. [`bounds`] rejects expressions that could
 //! overflow the stack. All of this is pure; [`authorizer`] calls the given authorizer. [`typing`] computes type and
 //! cost before evaluation.
 
-mod arm;
 pub mod authorizer;
 mod bounds;
 mod budget;
 mod constants;
 mod functions;
+mod instrument;
 pub mod json;
 mod kinds;
 mod library;
@@ -36,71 +36,74 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 pub use budget::Budget;
 pub use constants::instantiate;
-pub use kinds::Kind;
+pub use kinds::ValueKind;
 pub use value::to_json;
 
 use crowsnest_schema::patterns;
 
-/// Nesting limit of the parser; [`bounds`] has checked the expression before.
-const NESTING: u16 = 251;
-/// Depth up to which the thread's own stack is used.
-const SHALLOW: usize = 8;
-/// Stack per level in a debug build with a margin, and minimum stack size, in bytes. Only used pages consume memory.
-const LEVEL: usize = 512 << 10;
-const STACK: usize = 64 << 20;
+/// Nesting limit of the parser. [`bounds`] checks the expression first.
+const MAX_NESTING: u16 = 251;
+/// Maximum depth for which the thread's own stack is used.
+const SHALLOW_DEPTH: usize = 8;
+/// Stack size per level of depth, in bytes: that of a debug build with a margin. Only used pages consume memory.
+const STACK_BYTES_PER_LEVEL: usize = 512 << 10;
+/// Minimum size of a separate stack, in bytes.
+const MIN_STACK_BYTES: usize = 64 << 20;
 
 /// Runs a recursive function with enough stack for the depth of an expression.
-fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
-    if depth > SHALLOW { stacker::grow(STACK.max(depth * LEVEL), run) } else { run() }
+fn with_deep_stack<T>(depth: usize, run: impl FnOnce() -> T) -> T {
+    if depth > SHALLOW_DEPTH { stacker::grow(MIN_STACK_BYTES.max(depth * STACK_BYTES_PER_LEVEL), run) } else { run() }
 }
 
-/// Calls `evaluate` with the scope of all functions, which is created once per thread.
-pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
+/// Calls `evaluate` with the base scope, which has all functions and is created once per thread.
+pub fn with_base_scope<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
     thread_local! {
-        static BASE: Context<'static> = base();
+        static BASE: Context<'static> = base_scope();
     }
     BASE.with(evaluate)
 }
 
 /// A scope with all functions that Kubernetes provides.
-fn base() -> Context<'static> {
+fn base_scope() -> Context<'static> {
     let mut context = Context::default().with_all();
-    functions::add(&mut context);
-    library::add(&mut context);
-    short_circuit::add(&mut context);
-    kinds::add(&mut context);
-    optionals::add(&mut context);
-    authorizer::add(&mut context);
+    functions::register(&mut context);
+    library::register(&mut context);
+    short_circuit::register(&mut context);
+    kinds::register(&mut context);
+    optionals::register(&mut context);
+    authorizer::register(&mut context);
     context
 }
 
 /// Parses an expression and expands its macros.
-fn parse_within(source: &str) -> Result<IdedExpr, String> {
-    let parser = Parser::new().max_recursion_depth(NESTING).enable_optional_syntax(true);
-    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::single_signs(source))));
-    let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
-    let parsed = parsed.map_err(|_| unreadable())?;
+fn parse_expression(source: &str) -> Result<IdedExpr, String> {
+    let parser = Parser::new().max_recursion_depth(MAX_NESTING).enable_optional_syntax(true);
+    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::reduce_signs(source))));
+    let parse_error = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
+    let parsed = parsed.map_err(|_| parse_error())?;
     let parsed = parsed.map_err(|errors| {
         // An error without position means that the nesting limit was exceeded.
-        let placed = errors.errors.iter().filter(|error| error.pos.0 > 0);
-        let shown: Vec<String> = placed.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
-        if shown.is_empty() { unreadable() } else { shown.join("\n") }
+        let positioned = errors.errors.iter().filter(|error| error.pos.0 > 0);
+        let messages: Vec<String> = positioned.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
+        if messages.is_empty() { parse_error() } else { messages.join("\n") }
     })?;
     macros::expand(parsed)
 }
 
 /// True if the function accepts a literal argument.
-fn is_literal(function: &str, text: &str) -> bool {
+fn accepts_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
         return patterns::problem(text).is_none();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
-    with_base(|base| {
+    with_base_scope(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", text);
-        match program.execute(&scope, &mut Budget::conditions()) {
+        match program.execute(&scope, &mut Budget::for_conditions()) {
             // Durations beyond Go's range are truncated.
-            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some_and(|most| most.abs() < i64::MAX),
+            Ok(Cel::Duration(duration)) => {
+                duration.num_nanoseconds().is_some_and(|nanoseconds| nanoseconds.abs() < i64::MAX)
+            }
             value => value.is_ok(),
         }
     })
@@ -109,11 +112,11 @@ fn is_literal(function: &str, text: &str) -> bool {
 /// Formats an error like cel-go: with the line, and a marker below the position.
 fn syntax_error(source: &str, (line, column): (isize, isize), text: &str) -> String {
     let (line, column) = (usize::try_from(line).unwrap_or(1).max(1), usize::try_from(column).unwrap_or(1).max(1));
-    let shown = source.lines().nth(line - 1).unwrap_or_default();
-    format!("ERROR: <input>:{line}:{column}: {text}\n | {shown}\n | {}^", ".".repeat(column - 1))
+    let line_text = source.lines().nth(line - 1).unwrap_or_default();
+    format!("ERROR: <input>:{line}:{column}: {text}\n | {line_text}\n | {}^", ".".repeat(column - 1))
 }
 
-/// Reason why an expression has no value.
+/// Error of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// With cel-go's message.
@@ -121,7 +124,7 @@ pub enum Failure {
     Evaluation(String),
     /// The expression exceeded its cost limit.
     #[error("operation cancelled: actual cost limit exceeded")]
-    Call,
+    CostLimit,
     /// The group of expressions exceeded its budget.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     Budget,
@@ -131,44 +134,44 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Program {
     expression: IdedExpr,
-    /// Cost without loop iterations.
+    /// Cost in steps, without the iterations of loops.
     cost: u64,
-    /// Upper bound of its depth.
+    /// Upper bound of the nesting depth.
     depth: usize,
     /// Kinds of the lists that it compares.
-    kinds: Vec<Arc<Kind>>,
+    kinds: Vec<Arc<ValueKind>>,
 }
 
 impl Program {
     /// Compiles an expression. Errors are those of cel-go, without kube-apiserver's prefix.
     pub fn compile(source: &str) -> Result<Self, String> {
-        Self::of(source, false, &[])
+        Self::build(source, false, &[])
     }
 
-    /// Compiles an expression over variables that contain sets or maps.
-    pub fn compile_over(source: &str, variables: &[(&str, Kind)]) -> Result<Self, String> {
-        Self::of(source, false, variables)
+    /// Compiles an expression whose variables contain lists that are sets or maps.
+    pub fn compile_with_kinds(source: &str, variables: &[(&str, ValueKind)]) -> Result<Self, String> {
+        Self::build(source, false, variables)
     }
 
     /// Compiles an expression in which `Object{…}` and `JSONPatch{…}` are allowed.
     pub fn compile_patch(source: &str) -> Result<Self, String> {
-        Self::of(source, true, &[])
+        Self::build(source, true, &[])
     }
 
-    fn of(source: &str, patches: bool, variables: &[(&str, Kind)]) -> Result<Self, String> {
+    fn build(source: &str, patches: bool, variables: &[(&str, ValueKind)]) -> Result<Self, String> {
         let depth = bounds::check(source)?;
-        deep(depth, || {
-            let mut parsed = parse_within(source)?;
+        with_deep_stack(depth, || {
+            let mut parsed = parse_expression(source)?;
             let mut rewriter = rewrite::Rewriter::new(variables);
             rewriter.rewrite(&mut parsed);
-            let cost = arm::size(&parsed);
+            let cost = instrument::base_cost(&parsed);
             let kinds = rewriter.kinds.into_iter().map(Arc::new).collect();
-            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth, kinds })
+            Ok(Self { expression: instrument::instrument(parsed, patches)?, cost, depth, kinds })
         })
     }
 
     pub fn references(&self) -> ExpressionReferences<'_> {
-        deep(self.depth, || self.expression.references())
+        with_deep_stack(self.depth, || self.expression.references())
     }
 
     /// Evaluates the expression; its cost is deducted from the budget.
@@ -185,10 +188,10 @@ impl Program {
         };
         budget.run(self.cost, || {
             let resolve = || catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
-            let value = deep(self.depth, resolve);
+            let value = with_deep_stack(self.depth, resolve);
             let value =
                 value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
-            value.map_err(|error| Failure::Evaluation(message(&error)))
+            value.map_err(|error| Failure::Evaluation(format_error(&error)))
         })
     }
 }
@@ -196,12 +199,12 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let expression = std::mem::take(&mut self.expression);
-        deep(self.depth, || drop(expression));
+        with_deep_stack(self.depth, || drop(expression));
     }
 }
 
 /// Formats an evaluation error like cel-go.
-fn message(error: &ExecutionError) -> String {
+fn format_error(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),

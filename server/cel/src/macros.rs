@@ -6,7 +6,7 @@ use kube::core::cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
 };
 
-use super::functions::{INSERTED, MAP_OF, PAIRS, SORTED};
+use super::functions::{INSERT, PAIRS, PAIRS_TO_MAP, SORT_BY};
 
 /// Accumulator variable of loops; expressions cannot use this name.
 const RESULT: &str = "@result";
@@ -167,7 +167,7 @@ fn expand_sort_by(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExp
         loop_step: call(operators::ADD, vec![result(), list(vec![body])]),
         result: result(),
     })));
-    bind(INPUT.to_owned(), target, call(SORTED, vec![ident(INPUT), keys]))
+    bind(INPUT.to_owned(), target, call(SORT_BY, vec![ident(INPUT), keys]))
 }
 
 /// Binds two names to the parts of the current pair in `body`.
@@ -180,16 +180,16 @@ fn expand_two_variables(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>)
     let body = bodies.pop().unwrap_or_default();
     let filter = bodies.pop();
     let result = || ident(RESULT);
-    let plus = |added: IdedExpr| call(operators::ADD, vec![result(), list(vec![added])]);
-    let strictly = |condition: IdedExpr| call(operators::NOT_STRICTLY_FALSE, vec![condition]);
-    let kept = |step: IdedExpr| match filter {
+    let append = |added: IdedExpr| call(operators::ADD, vec![result(), list(vec![added])]);
+    let until_decided = |condition: IdedExpr| call(operators::NOT_STRICTLY_FALSE, vec![condition]);
+    let apply_filter = |step: IdedExpr| match filter {
         Some(filter) => call(operators::CONDITIONAL, vec![filter, step, result()]),
         None => step,
     };
     let (init, condition, step, end) = match name {
-        "all" => (boolean(true), strictly(result()), call(operators::LOGICAL_AND, vec![result(), body]), result()),
+        "all" => (boolean(true), until_decided(result()), call(operators::LOGICAL_AND, vec![result(), body]), result()),
         "exists" => {
-            let condition = strictly(call(operators::LOGICAL_NOT, vec![result()]));
+            let condition = until_decided(call(operators::LOGICAL_NOT, vec![result()]));
             (boolean(false), condition, call(operators::LOGICAL_OR, vec![result(), body]), result())
         }
         "existsOne" | "exists_one" => {
@@ -197,15 +197,15 @@ fn expand_two_variables(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>)
             let step = call(operators::CONDITIONAL, vec![body, more, result()]);
             (int(0), boolean(true), step, call(operators::EQUALS, vec![result(), int(1)]))
         }
-        "transformList" => (list(Vec::new()), boolean(true), kept(plus(body)), result()),
+        "transformList" => (list(Vec::new()), boolean(true), apply_filter(append(body)), result()),
         "transformMapEntry" => {
             let empty = node(Expr::Map(MapExpr { entries: Vec::new() }));
-            (empty, boolean(true), kept(call(INSERTED, vec![result(), body])), result())
+            (empty, boolean(true), apply_filter(call(INSERT, vec![result(), body])), result())
         }
         _ => {
             let key = call(operators::INDEX, vec![ident(PAIR), int(0)]);
-            let step = kept(plus(list(vec![key, body])));
-            (list(Vec::new()), boolean(true), step, call(MAP_OF, vec![result()]))
+            let step = apply_filter(append(list(vec![key, body])));
+            (list(Vec::new()), boolean(true), step, call(PAIRS_TO_MAP, vec![result()]))
         }
     };
     node(Expr::Comprehension(Box::new(ComprehensionExpr {

@@ -9,36 +9,37 @@ use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::{Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
-use super::functions::spend;
+use super::functions::charge_or_fail;
 
 /// Wraps an optional as a list element.
-pub(super) const HELD: &str = "@held";
+pub(super) const WRAP_OPTIONAL: &str = "@held";
 /// Unwraps a list element to an optional.
-pub(super) const FREED: &str = "@freed";
-/// An optional of a stored value, which is present even for empty lists and maps.
-pub(super) const OF_STORED: &str = "@of_stored";
+pub(super) const UNWRAP_OPTIONAL: &str = "@freed";
+/// Creates an optional of a stored value, which has a value even for empty lists and maps.
+pub(super) const OPTIONAL_OF_STORED: &str = "@of_stored";
 
 type Outcome = Result<Cel, ExecutionError>;
 
 #[derive(Debug, PartialEq, Eq)]
-struct Held(Option<Cel>);
+struct WrappedOptional(Option<Cel>);
 
-impl Opaque for Held {
+impl Opaque for WrappedOptional {
     fn runtime_type_name(&self) -> &str {
         "optional_type"
     }
 }
 
-pub(super) fn add(context: &mut Context<'_>) {
-    context
-        .add_function(HELD, |optional: Cel| -> Outcome { Ok(Cel::Opaque(Arc::new(Held(value(&optional)?.cloned())))) });
-    context.add_function(FREED, |held: Cel| -> Outcome { Ok(optional(value(&held)?.cloned())) });
-    context.add_function(OF_STORED, |value: Cel| -> Outcome {
-        let stored = matches!(value, Cel::List(_) | Cel::Map(_));
-        Ok(optional(Some(value).filter(|value| stored || !is_nothing(value))))
+pub(super) fn register(context: &mut Context<'_>) {
+    context.add_function(WRAP_OPTIONAL, |optional: Cel| -> Outcome {
+        Ok(Cel::Opaque(Arc::new(WrappedOptional(value_of(&optional)?.cloned()))))
+    });
+    context.add_function(UNWRAP_OPTIONAL, |wrapped: Cel| -> Outcome { Ok(optional(value_of(&wrapped)?.cloned())) });
+    context.add_function(OPTIONAL_OF_STORED, |value: Cel| -> Outcome {
+        let is_collection = matches!(value, Cel::List(_) | Cel::Map(_));
+        Ok(optional(Some(value).filter(|value| is_collection || !is_zero_value(value))))
     });
     context.add_function("optional.ofNonZeroValue", |value: Cel| -> Outcome {
-        Ok(optional(Some(value).filter(|value| !is_nothing(value))))
+        Ok(optional(Some(value).filter(|value| !is_zero_value(value))))
     });
     context.add_function("optional.unwrap", |list: Cel| unwrap(&list));
     context.add_function("unwrapOpt", |This(list): This<Cel>| unwrap(&list));
@@ -49,27 +50,27 @@ fn optional(value: Option<Cel>) -> Cel {
 }
 
 /// The value of a wrapped or unwrapped optional.
-fn value(of: &Cel) -> Result<Option<&Cel>, ExecutionError> {
-    let Cel::Opaque(opaque) = of else { return Err(ExecutionError::NoSuchOverload) };
-    match (opaque.downcast_ref::<OptionalValue>(), opaque.downcast_ref::<Held>()) {
+fn value_of(optional: &Cel) -> Result<Option<&Cel>, ExecutionError> {
+    let Cel::Opaque(opaque) = optional else { return Err(ExecutionError::NoSuchOverload) };
+    match (opaque.downcast_ref::<OptionalValue>(), opaque.downcast_ref::<WrappedOptional>()) {
         (Some(optional), _) => Ok(optional.value()),
-        (_, Some(Held(value))) => Ok(value.as_ref()),
+        (_, Some(WrappedOptional(value))) => Ok(value.as_ref()),
         _ => Err(ExecutionError::NoSuchOverload),
     }
 }
 
-fn is_nothing(of: &Cel) -> bool {
-    match of {
+fn is_zero_value(value: &Cel) -> bool {
+    match value {
         // The earliest timestamp.
         Cel::Timestamp(time) => time.timestamp() == -62_135_596_800 && time.timestamp_subsec_nanos() == 0,
-        of => of.is_zero(),
+        value => value.is_zero(),
     }
 }
 
-/// The values of the optionals that are present.
+/// Returns the values of the optionals that have one.
 fn unwrap(list: &Cel) -> Outcome {
     let Cel::List(items) = list else { return Err(ExecutionError::NoSuchOverload) };
-    spend(items.len() as u64)?;
-    let values = items.iter().map(value).filter_map(Result::transpose).map(|one| one.cloned());
+    charge_or_fail(items.len() as u64)?;
+    let values = items.iter().map(value_of).filter_map(Result::transpose).map(|one| one.cloned());
     Ok(Cel::List(Arc::new(values.collect::<Result<_, _>>()?)))
 }

@@ -7,29 +7,29 @@ use kube::core::cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
 };
 
-use super::functions::{INSERTED, MAP_OF, PAIRS, SORTED};
-use super::kinds::{ADDED, CONTAINED, EQUAL, Kind};
+use super::functions::{INSERT, PAIRS, PAIRS_TO_MAP, SORT_BY};
+use super::kinds::{CONCATENATE, CONTAINS, EQUAL, ValueKind};
 use super::macros::{call, node};
-use super::optionals::{FREED, HELD, OF_STORED};
+use super::optionals::{OPTIONAL_OF_STORED, UNWRAP_OPTIONAL, WRAP_OPTIONAL};
 
 /// A name that an expression reads.
 #[derive(Debug)]
-struct Known {
+struct ScopedVariable {
     name: String,
-    kind: Kind,
+    kind: ValueKind,
     /// True for the elements of a list.
-    element: bool,
+    is_element: bool,
 }
 
 /// Rewrites an expression whose macros are expanded.
 #[derive(Debug)]
 pub(super) struct Rewriter {
     /// Names in scope, innermost last.
-    scope: Vec<Known>,
+    scope: Vec<ScopedVariable>,
     /// Kinds referenced by inserted calls.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<ValueKind>,
     /// True if the variables are stored values.
-    stored: bool,
+    has_stored_variables: bool,
 }
 
 /// Name of the variable that holds a kind at evaluation.
@@ -38,21 +38,24 @@ pub(super) fn variable(index: usize) -> String {
 }
 
 impl Rewriter {
-    pub fn new(variables: &[(&str, Kind)]) -> Self {
-        let scope =
-            variables.iter().map(|(name, kind)| Known { name: (*name).to_owned(), kind: kind.clone(), element: false });
-        Self { scope: scope.collect(), kinds: Vec::new(), stored: !variables.is_empty() }
+    pub fn new(variables: &[(&str, ValueKind)]) -> Self {
+        let scope = variables.iter().map(|(name, kind)| ScopedVariable {
+            name: (*name).to_owned(),
+            kind: kind.clone(),
+            is_element: false,
+        });
+        Self { scope: scope.collect(), kinds: Vec::new(), has_stored_variables: !variables.is_empty() }
     }
 
     /// Rewrites an expression and returns its kind.
-    pub fn rewrite(&mut self, expr: &mut IdedExpr) -> Kind {
+    pub fn rewrite(&mut self, expr: &mut IdedExpr) -> ValueKind {
         match &mut expr.expr {
             Expr::Ident(name) => {
                 let found = self.scope.iter().rev().find(|known| known.name == *name);
-                let Some(Known { kind, element, .. }) = found else { return Kind::Plain };
-                let (kind, held) = (kind.clone(), *element && kind.is_optional());
-                if held {
-                    *expr = call(FREED, vec![take(expr)]);
+                let Some(ScopedVariable { kind, is_element, .. }) = found else { return ValueKind::Plain };
+                let (kind, is_wrapped) = (kind.clone(), *is_element && kind.is_optional());
+                if is_wrapped {
+                    *expr = call(UNWRAP_OPTIONAL, vec![take(expr)]);
                 }
                 kind
             }
@@ -66,33 +69,33 @@ impl Rewriter {
                     let member = call(operators::OPT_SELECT, vec![take(&mut select.operand), field]);
                     *expr = method(member, "hasValue");
                 }
-                Kind::Plain
+                ValueKind::Plain
             }
             Expr::List(list) => {
-                let mut item = Kind::Plain;
+                let mut item = ValueKind::Plain;
                 for (index, one) in list.elements.iter_mut().enumerate() {
                     let kind = self.rewrite(one);
                     if list.optional_indices.contains(&index) {
-                        item = item.or(kind.unwrapped());
+                        item = item.or(kind.unwrap_optional());
                         continue;
                     }
                     if kind.is_optional() {
-                        *one = call(HELD, vec![take(one)]);
+                        *one = call(WRAP_OPTIONAL, vec![take(one)]);
                     }
                     item = item.or(kind);
                 }
-                item.within(Kind::Made)
+                item.wrap_in(ValueKind::Computed)
             }
             Expr::Map(map) => {
-                let mut of = Kind::Plain;
+                let mut of = ValueKind::Plain;
                 for entry in &mut map.entries {
                     if let EntryExpr::MapEntry(entry) = &mut entry.expr {
                         self.rewrite(&mut entry.key);
                         let value = self.rewrite(&mut entry.value);
-                        of = of.or(if entry.optional { value.unwrapped() } else { value });
+                        of = of.or(if entry.optional { value.unwrap_optional() } else { value });
                     }
                 }
-                of.within(Kind::Values)
+                of.wrap_in(ValueKind::Values)
             }
             Expr::Struct(object) => {
                 for entry in &mut object.entries {
@@ -100,91 +103,100 @@ impl Rewriter {
                         self.rewrite(&mut field.value);
                     }
                 }
-                Kind::Plain
+                ValueKind::Plain
             }
-            Expr::Comprehension(fold) => self.fold(fold),
+            Expr::Comprehension(fold) => self.rewrite_loop(fold),
             Expr::Call(called) => {
-                let (kind, instead) = self.call(called);
-                if let Some(instead) = instead {
-                    *expr = instead;
+                let (kind, replacement) = self.rewrite_call(called);
+                if let Some(replacement) = replacement {
+                    *expr = replacement;
                 }
                 kind
             }
-            _ => Kind::Plain,
+            _ => ValueKind::Plain,
         }
     }
 
-    fn fold(&mut self, fold: &mut ComprehensionExpr) -> Kind {
+    fn rewrite_loop(&mut self, fold: &mut ComprehensionExpr) -> ValueKind {
         let range = self.rewrite(&mut fold.iter_range);
         let init = self.rewrite(&mut fold.accu_init);
         let outside = self.scope.len();
-        let known = |name: &String, kind: Kind, element: bool| Known { name: name.clone(), kind, element };
-        self.scope.push(known(&fold.accu_var, init.clone(), false));
-        self.scope.push(known(&fold.iter_var, range.item(), true));
+        let scoped =
+            |name: &String, kind: ValueKind, is_element: bool| ScopedVariable { name: name.clone(), kind, is_element };
+        self.scope.push(scoped(&fold.accu_var, init.clone(), false));
+        self.scope.push(scoped(&fold.iter_var, range.item(), true));
         self.rewrite(&mut fold.loop_cond);
         let step = self.rewrite(&mut fold.loop_step);
         self.scope.truncate(outside);
-        self.scope.push(known(&fold.accu_var, init.or(step), false));
+        self.scope.push(scoped(&fold.accu_var, init.or(step), false));
         let result = self.rewrite(&mut fold.result);
         self.scope.truncate(outside);
         result
     }
 
     /// The kind of a call's result, and the call that replaces it.
-    fn call(&mut self, called: &mut CallExpr) -> (Kind, Option<IdedExpr>) {
-        let empty =
+    fn rewrite_call(&mut self, called: &mut CallExpr) -> (ValueKind, Option<IdedExpr>) {
+        let is_first_empty =
             matches!(called.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
         let target = called.target.as_mut().map(|target| self.rewrite(target));
-        let of: Vec<Kind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
+        let of: Vec<ValueKind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
         let name = called.func_name.as_str();
         if let Some(target) = target {
-            let namespace = matches!(called.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");
-            let instead = (namespace && name == "ofNonZeroValue" && self.stored && called.args.iter().all(is_read))
-                .then(|| call(OF_STORED, take(&mut called.args)));
-            return (if namespace { of_optional(name, &of) } else { of_method(name, target, of) }, instead);
+            let is_namespaced = matches!(called.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");
+            let replacement = (is_namespaced
+                && name == "ofNonZeroValue"
+                && self.has_stored_variables
+                && called.args.iter().all(is_read))
+            .then(|| call(OPTIONAL_OF_STORED, take(&mut called.args)));
+            return (
+                if is_namespaced { optional_function_kind(name, &of) } else { method_kind(name, target, of) },
+                replacement,
+            );
         }
         match (name, of.as_slice()) {
             (operators::EQUALS, [left, _]) if !left.is_plain() => {
-                (Kind::Plain, Some(self.with_kind(EQUAL, left.clone(), &mut called.args)))
+                (ValueKind::Plain, Some(self.call_with_kind(EQUAL, left.clone(), &mut called.args)))
             }
             (operators::NOT_EQUALS, [left, _]) if !left.is_plain() => {
-                let equal = self.with_kind(EQUAL, left.clone(), &mut called.args);
-                (Kind::Plain, Some(call(operators::LOGICAL_NOT, vec![equal])))
+                let equal = self.call_with_kind(EQUAL, left.clone(), &mut called.args);
+                (ValueKind::Plain, Some(call(operators::LOGICAL_NOT, vec![equal])))
             }
             (operators::IN, [one, list]) => {
                 let kind = match list {
-                    Kind::Made(_) => one.clone().within(Kind::Made),
+                    ValueKind::Computed(_) => one.clone().wrap_in(ValueKind::Computed),
                     list => list.item(),
                 };
-                let instead = (!kind.is_plain()).then(|| self.with_kind(CONTAINED, kind, &mut called.args));
-                (Kind::Plain, instead)
+                let replacement = (!kind.is_plain()).then(|| self.call_with_kind(CONTAINS, kind, &mut called.args));
+                (ValueKind::Plain, replacement)
             }
-            (operators::ADD, [left @ (Kind::Set | Kind::Keyed(..)), _]) => {
-                (left.clone(), Some(self.with_kind(ADDED, left.clone(), &mut called.args)))
+            (operators::ADD, [left @ (ValueKind::Set | ValueKind::Keyed(..)), _]) => {
+                (left.clone(), Some(self.call_with_kind(CONCATENATE, left.clone(), &mut called.args)))
             }
             // Concatenation with an empty literal returns the list unchanged.
-            (operators::ADD, [_, right]) if empty => (right.clone(), None),
-            (operators::ADD, [left, right]) => (left.clone().or(right.item().within(Kind::Made)), None),
+            (operators::ADD, [_, right]) if is_first_empty => (right.clone(), None),
+            (operators::ADD, [left, right]) => (left.clone().or(right.item().wrap_in(ValueKind::Computed)), None),
             (operators::CONDITIONAL, [_, yes, no]) => (yes.clone().or(no.clone()), None),
             (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, [of, _]) => {
-                let kind = indexed(of, &called.args[1]);
+                let kind = index_kind(of, &called.args[1]);
                 if name != operators::INDEX && !of.is_optional() {
                     return (kind.optional(), None);
                 }
-                let held = kind.is_optional() && matches!(of, Kind::Made(_));
-                (kind, held.then(|| call(FREED, vec![node(Expr::Call(take_call(called)))])))
+                let is_wrapped = kind.is_optional() && matches!(of, ValueKind::Computed(_));
+                (kind, is_wrapped.then(|| call(UNWRAP_OPTIONAL, vec![node(Expr::Call(take_call(called)))])))
             }
             ("dyn", [of]) => (of.clone(), None),
-            (PAIRS, [Kind::Values(of)]) => ((**of).clone().within(Kind::Pair).within(Kind::Made), None),
-            (PAIRS, [of]) => (of.item().within(Kind::Pair).within(Kind::Made), None),
-            (MAP_OF, [of]) => (of.item().item().within(Kind::Values), None),
-            (INSERTED, [into, more]) => (into.clone().or(more.clone()), None),
-            (SORTED, [of, _]) => (of.item().within(Kind::Made), None),
-            _ => (Kind::Plain, None),
+            (PAIRS, [ValueKind::Values(of)]) => {
+                ((**of).clone().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None)
+            }
+            (PAIRS, [of]) => (of.item().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None),
+            (PAIRS_TO_MAP, [of]) => (of.item().item().wrap_in(ValueKind::Values), None),
+            (INSERT, [into, more]) => (into.clone().or(more.clone()), None),
+            (SORT_BY, [of, _]) => (of.item().wrap_in(ValueKind::Computed), None),
+            _ => (ValueKind::Plain, None),
         }
     }
 
-    fn with_kind(&mut self, name: &str, kind: Kind, args: &mut Vec<IdedExpr>) -> IdedExpr {
+    fn call_with_kind(&mut self, name: &str, kind: ValueKind, args: &mut Vec<IdedExpr>) -> IdedExpr {
         let known = self.kinds.iter().position(|known| *known == kind);
         let index = known.unwrap_or_else(|| {
             self.kinds.push(kind);
@@ -215,37 +227,37 @@ fn is_read(expr: &IdedExpr) -> bool {
 }
 
 /// The kind of an element or entry; for an optional, an optional.
-fn indexed(of: &Kind, index: &IdedExpr) -> Kind {
+fn index_kind(of: &ValueKind, index: &IdedExpr) -> ValueKind {
     match (of, &index.expr) {
-        (Kind::Optional(of), _) => indexed(of, index).optional(),
-        (Kind::Values(of), _) => (**of).clone(),
-        (Kind::Pair(of), Expr::Literal(LiteralValue::Int(position))) if *position.inner() == 1 => (**of).clone(),
+        (ValueKind::Optional(of), _) => index_kind(of, index).optional(),
+        (ValueKind::Values(of), _) => (**of).clone(),
+        (ValueKind::Pair(of), Expr::Literal(LiteralValue::Int(position))) if *position.inner() == 1 => (**of).clone(),
         (of, Expr::Literal(LiteralValue::String(name))) => of.member(name.inner()),
         (of, _) => of.item(),
     }
 }
 
-fn of_optional(name: &str, args: &[Kind]) -> Kind {
+fn optional_function_kind(name: &str, args: &[ValueKind]) -> ValueKind {
     match (name, args) {
         ("of" | "ofNonZeroValue", [of]) => of.clone().optional(),
-        ("none", []) => Kind::Plain.optional(),
-        ("unwrap", [of]) => of.item().unwrapped().within(Kind::Made),
-        _ => Kind::Plain,
+        ("none", []) => ValueKind::Plain.optional(),
+        ("unwrap", [of]) => of.item().unwrap_optional().wrap_in(ValueKind::Computed),
+        _ => ValueKind::Plain,
     }
 }
 
-fn of_method(name: &str, target: Kind, args: Vec<Kind>) -> Kind {
-    let other = args.into_iter().next().unwrap_or(Kind::Plain);
+fn method_kind(name: &str, target: ValueKind, args: Vec<ValueKind>) -> ValueKind {
+    let other = args.into_iter().next().unwrap_or(ValueKind::Plain);
     match name {
-        "value" => target.unwrapped(),
-        "orValue" => target.unwrapped().or(other),
+        "value" => target.unwrap_optional(),
+        "orValue" => target.unwrap_optional().or(other),
         "or" => target.or(other),
         "first" | "last" => target.item().optional(),
-        "validate" => Kind::Plain.optional(),
-        "reverse" | "sort" | "distinct" | "slice" => target.item().within(Kind::Made),
-        "flatten" => target.item().item().within(Kind::Made),
-        "unwrapOpt" => target.item().unwrapped().within(Kind::Made),
-        _ => Kind::Plain,
+        "validate" => ValueKind::Plain.optional(),
+        "reverse" | "sort" | "distinct" | "slice" => target.item().wrap_in(ValueKind::Computed),
+        "flatten" => target.item().item().wrap_in(ValueKind::Computed),
+        "unwrapOpt" => target.item().unwrap_optional().wrap_in(ValueKind::Computed),
+        _ => ValueKind::Plain,
     }
 }
 
@@ -254,7 +266,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::{Budget, Program, to_json, with_base};
+    use super::super::{Budget, Program, to_json, with_base_scope};
     use super::*;
     use crate::json::to_cel;
 
@@ -303,7 +315,7 @@ mod tests {
     #[case("(self.map + self.turned).map(e, e.k)", json!(["x", "y"]))]
     #[case("self.spaced == self.spaced", json!(false))]
     #[case("self == self", json!(false))]
-    fn list_operations_match_kube_apiserver(#[case] source: &str, #[case] wanted: Value) {
+    fn list_operations_match_kube_apiserver(#[case] source: &str, #[case] expected: Value) {
         let object = json!({
             "abc": ["a", "b", "c"], "cab": ["c", "a", "b"], "plain": ["b", "c", "a"], "numbers": [1, 2.5],
             "sets": [["a", "b"], ["b", "a"]], "by": {"one": ["a", "b"]},
@@ -311,12 +323,12 @@ mod tests {
             "spaced": [{"k": "x", "namespace": "a"}, {"k": "x", "namespace": "b"}],
         });
         let schema = schema();
-        let program = Program::compile_over(source, &[("self", Kind::of_schema(&schema))]).unwrap();
-        let found = with_base(|base| {
+        let program = Program::compile_with_kinds(source, &[("self", ValueKind::from_schema(&schema))]).unwrap();
+        let result = with_base_scope(|base| {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(&schema, &object));
-            to_json(&program.execute(&scope, &mut Budget::rules()).unwrap()).unwrap()
+            to_json(&program.execute(&scope, &mut Budget::for_rules()).unwrap()).unwrap()
         });
-        assert_eq!(found, wanted);
+        assert_eq!(result, expected);
     }
 }

@@ -1,5 +1,5 @@
 //! Short-circuiting operators and loops (`&&`, `||`, `all`, `exists`), evaluated as in cel-go: an error is deferred, and
-//! discarded if another value decides the result; of two errors the first is reported. [`super::arm`]
+//! discarded if another value decides the result; of two errors the first is reported. [`super::instrument`]
 //! inserts the calls.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) const AND: &str = "@and";
 /// `||` whose operands may fail.
 pub(super) const OR: &str = "@or";
 /// Combines the accumulator with the result of an iteration.
-const ITERATION: &str = "@iterate";
+const ITERATE: &str = "@iterate";
 /// True until a value has decided the loop.
 const UNDECIDED: &str = "@undecided";
 /// Result of the loop: its accumulator, or the deferred error.
@@ -43,20 +43,20 @@ fn deferred_error(value: &Cel) -> Option<&ExecutionError> {
     }
 }
 
-pub(super) fn add(context: &mut Context<'_>) {
+pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(AND, |call: &FunctionContext<'_, '_>| evaluate_operands(call, false));
     context.add_function(OR, |call: &FunctionContext<'_, '_>| evaluate_operands(call, true));
-    context.add_function(ITERATION, iterate);
-    context.add_function(UNDECIDED, |decides: bool, so_far: Cel| -> Outcome {
-        Ok(Cel::Bool(so_far != Cel::Bool(decides)))
+    context.add_function(ITERATE, iterate);
+    context.add_function(UNDECIDED, |deciding: bool, accumulator: Cel| -> Outcome {
+        Ok(Cel::Bool(accumulator != Cel::Bool(deciding)))
     });
     context.add_function(LOOP_RESULT, |value: Cel| -> Outcome {
         deferred_error(&value).cloned().map_or(Ok(value.clone()), Err)
     });
 }
 
-/// Result of two operands, either of which can decide.
-fn evaluate_operands(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
+/// Evaluates two operands. `deciding` is the value with which either operand determines the result.
+fn evaluate_operands(call: &FunctionContext<'_, '_>, deciding: bool) -> Outcome {
     let [left, right] = call.args else { return Err(ExecutionError::NoSuchOverload) };
     let side = |expr| match Cel::resolve(expr, call.ptx) {
         Ok(Cel::Bool(value)) => Ok(value),
@@ -64,33 +64,33 @@ fn evaluate_operands(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
         Err(error) => Err(error),
     };
     let left = side(left);
-    if left == Ok(decides) {
-        return Ok(Cel::Bool(decides));
+    if left == Ok(deciding) {
+        return Ok(Cel::Bool(deciding));
     }
     match (left, side(right)) {
-        (_, Ok(value)) if value == decides => Ok(Cel::Bool(decides)),
+        (_, Ok(value)) if value == deciding => Ok(Cel::Bool(deciding)),
         (left, right) => left.and(right).map(Cel::Bool),
     }
 }
 
-/// `@iterate(decides, accumulator, body)`, whose body may fail.
+/// `@iterate(deciding, accumulator, body)`, whose body may fail.
 fn iterate(call: &FunctionContext<'_, '_>) -> Outcome {
-    let [decides, so_far, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
-    let (decides, so_far) = (Cel::resolve(decides, call.ptx)?, Cel::resolve(so_far, call.ptx)?);
+    let [deciding, accumulator, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
+    let (deciding, accumulator) = (Cel::resolve(deciding, call.ptx)?, Cel::resolve(accumulator, call.ptx)?);
     let outcome = match Cel::resolve(body, call.ptx) {
         Ok(value @ Cel::Bool(_)) => Ok(value),
         Ok(_) => Err(ExecutionError::NoSuchOverload),
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(value) if value == decides => Ok(value),
-        Err(error) if deferred_error(&so_far).is_none() => Ok(Cel::Opaque(Arc::new(DeferredError(error)))),
-        Ok(_) | Err(_) => Ok(so_far),
+        Ok(value) if value == deciding => Ok(value),
+        Err(error) if deferred_error(&accumulator).is_none() => Ok(Cel::Opaque(Arc::new(DeferredError(error)))),
+        Ok(_) | Err(_) => Ok(accumulator),
     }
 }
 
 /// The value that ends a loop early; `None` for other loops.
-pub(super) fn decides(comprehension: &ComprehensionExpr) -> Option<bool> {
+pub(super) fn deciding_value(comprehension: &ComprehensionExpr) -> Option<bool> {
     let Expr::Call(step) = &comprehension.loop_step.expr else { return None };
     let Expr::Call(condition) = &comprehension.loop_cond.expr else { return None };
     let is_short_circuiting = condition.func_name == operators::NOT_STRICTLY_FALSE;
@@ -103,15 +103,15 @@ pub(super) fn decides(comprehension: &ComprehensionExpr) -> Option<bool> {
     }
 }
 
-/// Changes such a loop to keep errors. Its parts have already been rewritten.
-pub(super) fn keep_errors(comprehension: &mut ComprehensionExpr, decides: bool) {
-    let so_far = || node(Expr::Ident(comprehension.accu_var.clone()));
-    let condition = call(UNDECIDED, vec![boolean(decides), so_far()]);
+/// Changes a short-circuiting loop to defer errors. Its parts have already been instrumented.
+pub(super) fn defer_errors(comprehension: &mut ComprehensionExpr, deciding: bool) {
+    let accumulator = || node(Expr::Ident(comprehension.accu_var.clone()));
+    let condition = call(UNDECIDED, vec![boolean(deciding), accumulator()]);
     let result = call(LOOP_RESULT, vec![std::mem::take(&mut comprehension.result)]);
     let body = match &mut comprehension.loop_step.expr {
         Expr::Call(step) => step.args.pop().unwrap_or_default(),
         _ => return,
     };
-    comprehension.loop_step = call(ITERATION, vec![boolean(decides), so_far(), body]);
+    comprehension.loop_step = call(ITERATE, vec![boolean(deciding), accumulator(), body]);
     (comprehension.loop_cond, comprehension.result) = (condition, result);
 }

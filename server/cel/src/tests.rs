@@ -15,10 +15,10 @@ fn run(source: &str) -> Result<Value, String> {
         "many": (0..2000).collect::<Vec<_>>(),
     });
     let program = Program::compile(source)?;
-    with_base(|base| {
+    with_base_scope(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("self", untyped_to_cel(&object));
-        let value = program.execute(&scope, &mut Budget::rules()).map_err(|failure| failure.to_string())?;
+        let value = program.execute(&scope, &mut Budget::for_rules()).map_err(|failure| failure.to_string())?;
         to_json(&value)
     })
 }
@@ -46,13 +46,13 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::canonical_addresses("[ip.isCanonical('::1'), ip.isCanonical('0::1')]", json!([true, false]))]
 #[case::networks("cidr('10.0.0.7/8').containsIP(ip('10.1.2.3')) && !isCIDR('10.0.0.0/08')", json!(true))]
 #[case::addresses_of_networks("cidr('10.0.0.7/8').ip() == ip('10.0.0.7')", json!(true))]
-#[case::ports_that_schemes_have("url('https://h:443/').getPort()", json!("443"))]
-#[case::schemes_of_this_host("url('http://localhost/x').getScheme()", json!("http"))]
-#[case::paths_that_are_empty("url('https://example.com').getEscapedPath()", json!(""))]
+#[case::default_ports("url('https://h:443/').getPort()", json!("443"))]
+#[case::schemes_of_localhost("url('http://localhost/x').getScheme()", json!("http"))]
+#[case::empty_paths("url('https://example.com').getEscapedPath()", json!(""))]
 #[case::queries("url('/p?a=1&b=x+y&a=2&c;=3').getQuery()", json!({"a": ["1", "2"], "b": ["x y"]}))]
-#[case::urls_that_are_equal("url('/p') == url('/p') && url('/p') != url('/q') && !isURL('p')", json!(true))]
+#[case::equal_urls("url('/p') == url('/p') && url('/p') != url('/q') && !isURL('p')", json!(true))]
 #[case::versions("semver('1.2.3').minor() == 2 && isSemver('v1', true) && !isSemver('v1')", json!(true))]
-#[case::versions_made_whole("semver('v01.2', true).compareTo(semver('1.2.0'))", json!(0))]
+#[case::versions_are_normalized("semver('v01.2', true).compareTo(semver('1.2.0'))", json!(0))]
 #[case::texts_of_values("[string(true), string(1000000.0), string(0.00001), string(12.5), string(-3), string(b'a')]", json!(["true", "1e+06", "1e-05", "12.5", "-3", "a"]))]
 #[case::texts_of_times("[string(timestamp('2023-01-01T00:00:00.500Z')), string(timestamp('2023-01-01T00:00:00+02:00')), string(duration('1h0.5s'))]", json!(["2023-01-01T00:00:00.5Z", "2023-01-01T00:00:00+02:00", "3600.5s"]))]
 #[case::sizes_in_characters("['日本'.size(), size('日本'), size(b'日本'), [1, 2].size(), {'a': 1}.size()]", json!([2, 2, 6, 2, 1]))]
@@ -68,10 +68,10 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::formats_of_lists("'%s'.format([[1, 'a', 2.5, null, [true], duration('1s')]])", json!("[1, \"a\", 2.500000, null, [true], duration(\"1s\")]"))]
 #[case::formats_of_maps("'%s'.format([{'b': 3, 'a': 2}])", json!("{\"a\":2, \"b\":3}"))]
 #[case::formats_of_numbers("'%d %b %x %X %o %.2f %f %e'.format([-5, -5, 255, 'hi', 8, 1234.567, 1.0, 12345.678])", json!("-5 -101 ff 6869 10 1,234.57 1.000000 1.234568×10⁰⁴"))]
-#[case::formats_of_the_endless("'%f %s %% %e'.format([double('Infinity'), double('-Infinity'), 'NaN'])", json!("∞ -Inf % NaN"))]
+#[case::formats_of_infinities("'%f %s %% %e'.format([double('Infinity'), double('-Infinity'), 'NaN'])", json!("∞ -Inf % NaN"))]
 #[case::texts_of_addresses("string(ip('::1')) + string(cidr('10.0.0.0/8'))", json!("::110.0.0.0/8"))]
 #[case::networks_within("cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.0.0.0/8').containsCIDR(cidr('10.1.0.0/16'))", json!(true))]
-#[case::builds_do_not_count("semver('1.0.0+a') == semver('1.0.0+b')", json!(true))]
+#[case::build_metadata_is_ignored("semver('1.0.0+a') == semver('1.0.0+b')", json!(true))]
 #[case::signs("[- -3, -(-3), - - -3, 1 - -3, -self.number, - -self.number]", json!([3, 3, -3, 4, -3, 3]))]
 #[case::double_negations("!!true && !(!!false) && !!!false", json!(true))]
 #[case::long_lists("self.many.all(x, x >= 0)", json!(true))]
@@ -80,10 +80,10 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::not_all_before_an_error("[self.map.x, self.map].all(m, m.y == 2)", json!(false))]
 #[case::pairs_despite_an_error("[self.map, self.map.x].exists(i, m, m.y == i)", json!(true))]
 #[case::loops_in_loops("[[0, 1], [1]].all(l, l.exists(i, 1 / i == 1))", json!(true))]
-#[case::errors_that_others_absorb("[0].all(i, 1 / i == 1) || true", json!(true))]
+#[case::absorbed_errors("[0].all(i, 1 / i == 1) || true", json!(true))]
 #[case::long_maps_of_lists("self.many.map(x, x * 2).filter(x, x > 3990).size()", json!(4))]
-fn values(#[case] source: &str, #[case] wanted: Value) {
-    assert_eq!(run(source), Ok(wanted));
+fn expressions_evaluate(#[case] source: &str, #[case] expected: Value) {
+    assert_eq!(run(source), Ok(expected));
 }
 
 #[rstest]
@@ -144,9 +144,9 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("quantity(' ' + '1')", "quantities must match the regular expression")]
 #[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
 #[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
-fn failures(#[case] source: &str, #[case] wanted: &str) {
+fn expressions_fail(#[case] source: &str, #[case] expected: &str) {
     let error = run(source).unwrap_err();
-    assert!(error.starts_with(wanted), "{error}");
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[rstest]
@@ -155,14 +155,14 @@ fn failures(#[case] source: &str, #[case] wanted: &str) {
 #[case("matches", "a{2}", true)]
 #[case("matches", "a{2000}", false)]
 #[case("timestamp", "2024-13-01T00:00:00Z", false)]
-fn function_arguments_are_validated(#[case] function: &str, #[case] text: &str, #[case] wanted: bool) {
-    assert_eq!(is_literal(function, text), wanted);
+fn function_arguments_are_validated(#[case] function: &str, #[case] text: &str, #[case] expected: bool) {
+    assert_eq!(accepts_literal(function, text), expected);
 }
 
 #[test]
 fn growing_results_are_charged() {
     // Each iteration doubles a text: 40 iterations would create a terabyte.
-    let items: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
+    let items: Vec<String> = (0..40).map(|index| index.to_string()).collect();
     let source = format!("[{}].map(x, self.name).join('{}')", items.join(", "), "-".repeat(60));
     assert!(run(&source).is_ok());
     let double = "'0123456789'".to_owned();
@@ -176,15 +176,15 @@ fn growing_results_are_charged() {
 fn expressions_share_a_budget() {
     let program = Program::compile("self.all(x, self.all(y, true))").unwrap();
     let numbers: Vec<Cel> = (0..300).map(Cel::Int).collect();
-    let mut budget = Budget::conditions();
-    with_base(|base| {
+    let mut budget = Budget::for_conditions();
+    with_base_scope(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("self", Cel::List(Arc::new(numbers)));
         let mut outcomes = (0..50).map(|_| program.execute(&scope, &mut budget));
         assert_eq!(outcomes.next(), Some(Ok(Cel::Bool(true))));
         assert_eq!(outcomes.last(), Some(Err(Failure::Budget)));
     });
-    assert!(budget.is_spent());
+    assert!(budget.is_exhausted());
 }
 
 /// Deep enough to overflow the stack if they were not rejected.
@@ -290,6 +290,6 @@ proptest! {
     fn no_text_causes_a_panic(source in prop_oneof![tokens(), any::<String>()]) {
         let _ = run(&source);
         let _ = Program::compile_patch(&source);
-        let _ = typing::check(&source, &typing::Names::default());
+        let _ = typing::check(&source, &typing::Declarations::default());
     }
 }

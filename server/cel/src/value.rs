@@ -20,7 +20,7 @@ pub fn to_json(value: &Cel) -> Result<Value, String> {
             let mut object = Map::new();
             for (key, value) in map.map.iter() {
                 let Key::String(key) = key else {
-                    return Err(format!("map key {} is not a string", printed(key)));
+                    return Err(format!("map key {} is not a string", format_key(key)));
                 };
                 object.insert(key.to_string(), to_json(value)?);
             }
@@ -35,7 +35,7 @@ pub fn to_json(value: &Cel) -> Result<Value, String> {
     })
 }
 
-pub(super) fn printed(key: &Key) -> String {
+pub(super) fn format_key(key: &Key) -> String {
     match key {
         Key::Int(key) => key.to_string(),
         Key::Uint(key) => key.to_string(),

@@ -33,27 +33,27 @@ pub struct ConnectionArgs {
     #[arg(long = "as-uid", alias = "karmada-as-uid", value_name = "UID", hide_short_help = true, requires = "as_user")]
     as_uid: Option<String>,
     /// Time to wait for a server to connect or send data, such as 5s or 2m; 0 means no limit
-    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = request_timeout_value)]
+    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = parse_request_timeout)]
     request_timeout: Option<Duration>,
 }
 
 /// Parses `--request-timeout`; a bare number is in seconds, as in kubectl.
-fn request_timeout_value(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("invalid duration {text:?}: expected a value such as 5s or 2m");
+fn parse_request_timeout(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("invalid duration {text:?}: expected a value such as 5s or 2m");
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
     }
-    Duration::try_from(text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?).map_err(|_| wrong())
+    Duration::try_from(text.parse::<jiff::SignedDuration>().map_err(|_| invalid())?).map_err(|_| invalid())
 }
 
 /// The kubeconfig of the local `crowsnest up`, if that file exists.
-pub(crate) fn running() -> Option<PathBuf> {
+pub(crate) fn local_kubeconfig() -> Option<PathBuf> {
     Some(crate::data_dir::default_data_dir().join("kubeconfigs/cp.kubeconfig")).filter(|path| path.is_file())
 }
 
 impl ConnectionArgs {
-    /// Connection arguments for verbs that parse these two flags themselves.
-    pub fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+    /// Connection arguments with only a kubeconfig and a context, for verbs that parse these two flags themselves.
+    pub fn new(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
         Self { kubeconfig, context, as_user: None, as_groups: Vec::new(), as_uid: None, request_timeout: None }
     }
 
@@ -66,18 +66,18 @@ impl ConnectionArgs {
     pub async fn config(&self) -> anyhow::Result<kube::Config> {
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
-            None => running(),
+            None => local_kubeconfig(),
         });
-        let found = kubeconfig::config(path.as_deref(), self.context.as_deref()).await;
-        let config = found.context(
+        let config = kubeconfig::config(path.as_deref(), self.context.as_deref()).await;
+        let config = config.context(
             "cannot find a control plane; start one with `crowsnest up`, or name a kubeconfig with --kubeconfig",
         )?;
-        Ok(self.applied(config))
+        Ok(self.apply_flags(config))
     }
 
-    /// Applies impersonation and the request timeout to a configuration.
-    fn applied(&self, mut config: kube::Config) -> kube::Config {
-        // The client's default retries would delay the error by minutes; the caller needs it at once.
+    /// Applies impersonation, the request timeout and the User-Agent to a configuration, and disables retries.
+    fn apply_flags(&self, mut config: kube::Config) -> kube::Config {
+        // The client would retry for minutes before it returned an error.
         config.default_retry = false;
         config.headers.push((http::header::USER_AGENT, user_agent::value()));
         if let Some(user) = &self.as_user {
@@ -105,28 +105,28 @@ mod tests {
         connection: ConnectionArgs,
     }
 
-    fn applied(line: &str) -> Result<kube::Config, String> {
+    fn config_from(line: &str) -> Result<kube::Config, String> {
         let parsed = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace()));
         let config = kube::Config::new(http::Uri::from_static("https://cp"));
-        parsed.map(|args| args.connection.applied(config)).map_err(|error| error.to_string())
+        parsed.map(|args| args.connection.apply_flags(config)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn impersonation_flags_set_the_identity() {
-        let config = applied("--karmada-as alice --as-group devs --as-group ops --as-uid 7").unwrap();
+        let config = config_from("--karmada-as alice --as-group devs --as-group ops --as-uid 7").unwrap();
         assert_eq!(config.auth_info.impersonate_uid.as_deref(), Some("7"));
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("alice"));
         assert_eq!(config.auth_info.impersonate_groups, Some(vec!["devs".to_owned(), "ops".to_owned()]));
-        assert!(applied("--as-group devs").unwrap_err().contains("--as <USER>"));
+        assert!(config_from("--as-group devs").unwrap_err().contains("--as <USER>"));
     }
 
     #[rstest::rstest]
     #[case("--request-timeout 5s", Some(5))]
     #[case("--request-timeout=90", Some(90))]
     fn request_timeout_sets_the_read_timeout(#[case] line: &str, #[case] expected: Option<u64>) {
-        assert_eq!(applied(line).unwrap().read_timeout, expected.map(Duration::from_secs));
-        let default = applied("").unwrap();
-        assert_eq!(applied("--request-timeout 0").unwrap().read_timeout, default.read_timeout);
-        assert!(applied("--request-timeout soon").unwrap_err().contains("expected a value such as 5s"));
+        assert_eq!(config_from(line).unwrap().read_timeout, expected.map(Duration::from_secs));
+        let default = config_from("").unwrap();
+        assert_eq!(config_from("--request-timeout 0").unwrap().read_timeout, default.read_timeout);
+        assert!(config_from("--request-timeout soon").unwrap_err().contains("expected a value such as 5s"));
     }
 }

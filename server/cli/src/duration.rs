@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a duration such as `90s` or `1h30m`; it must be longer than 0.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration =
         text.parse().map_err(|_| format!("invalid duration {text:?}: expected a value such as 90s or 15m"))?;
     Duration::try_from(span)
@@ -22,7 +22,7 @@ mod tests {
     #[case("0s", Err("must be longer than 0"))]
     #[case("soon", Err("soon"))]
     fn durations_are_parsed(#[case] text: &str, #[case] expected: Result<u64, &str>) {
-        match (duration(text), expected) {
+        match (parse_duration(text), expected) {
             (Ok(read), Ok(seconds)) => assert_eq!(read.as_secs(), seconds),
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
             (read, _) => panic!("{text}: {read:?}"),

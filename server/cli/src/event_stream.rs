@@ -10,12 +10,12 @@ use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, StreamExt};
 use tokio::time::Instant;
 
-use super::reach::reason;
+use super::clients::reason;
 use crate::output::terminal;
 
 /// Longest delay between two connection attempts.
-const LONGEST: Duration = Duration::from_secs(30);
-const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), LONGEST);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
+const RECONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), MAX_RECONNECT_DELAY);
 
 /// Lines of a stream.
 pub(crate) type Lines = BoxStream<'static, io::Result<String>>;
@@ -28,11 +28,11 @@ pub(crate) async fn follow(
     path: &str,
     mut read: impl AsyncFnMut(Lines) -> anyhow::Result<bool>,
 ) -> anyhow::Result<ExitCode> {
-    let mut pauses = Pauses::default();
+    let mut delays = ReconnectDelays::default();
     loop {
         let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-        let began = Instant::now();
-        let why = match client.request_stream(request).await {
+        let started = Instant::now();
+        let interruption = match client.request_stream(request).await {
             Ok(stream) => match read(stream.lines().boxed()).await? {
                 true => None,
                 false => Some("the connection was lost".to_owned()),
@@ -40,26 +40,26 @@ pub(crate) async fn follow(
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
             Err(error) => Some(reason(&error)),
         };
-        if let Some(why) = why {
-            writeln!(terminal::stderr(), "note: {why}; reconnecting")?;
+        if let Some(interruption) = interruption {
+            writeln!(terminal::stderr(), "note: {interruption}; reconnecting")?;
         }
-        tokio::time::sleep(pauses.next(began.elapsed())).await;
+        tokio::time::sleep(delays.next_delay(started.elapsed())).await;
     }
 }
 
-/// Delays between connection attempts: they grow, and start over after a connection that lasted for `LONGEST`.
+/// Delays between connection attempts: they grow, and start over after a connection that lasted for `MAX_RECONNECT_DELAY`.
 #[derive(Debug)]
-pub(crate) struct Pauses(Delays);
+pub(crate) struct ReconnectDelays(Delays);
 
-impl Default for Pauses {
+impl Default for ReconnectDelays {
     fn default() -> Self {
-        Self(RECONNECT.delays())
+        Self(RECONNECT_BACKOFF.delays())
     }
 }
 
-impl Pauses {
-    pub(crate) fn next(&mut self, lasted: Duration) -> Duration {
-        if lasted >= LONGEST {
+impl ReconnectDelays {
+    pub(crate) fn next_delay(&mut self, connected_for: Duration) -> Duration {
+        if connected_for >= MAX_RECONNECT_DELAY {
             self.0.reset();
         }
         self.0.next_delay()
@@ -68,14 +68,14 @@ impl Pauses {
 
 /// Parser state: the fields of the event being read.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventParser {
     name: String,
     data: String,
 }
 
-impl Events {
+impl EventParser {
     /// Consumes the next line; returns name and data of an event when the line completes one.
-    pub(crate) fn line(&mut self, line: &str) -> Option<(String, String)> {
+    pub(crate) fn push_line(&mut self, line: &str) -> Option<(String, String)> {
         let line = line.trim_end_matches(['\r', '\n']);
         if line.is_empty() {
             let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
@@ -104,20 +104,20 @@ mod tests {
 
     #[test]
     fn delays_grow_until_a_connection_lasts() {
-        let mut pauses = Pauses::default();
-        let delays: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
-            .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
+        let mut delays = ReconnectDelays::default();
+        let delays_ms: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
+            .map(|lasted| u64::try_from(delays.next_delay(Duration::from_secs(lasted)).as_millis()).unwrap())
             .to_vec();
-        assert_eq!(delays, [500, 1000, 2000, 4000, 500, 1000, 2000]);
-        let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
-        assert_eq!(longest, Some(LONGEST));
+        assert_eq!(delays_ms, [500, 1000, 2000, 4000, 500, 1000, 2000]);
+        let longest = (0..20).map(|_| delays.next_delay(Duration::ZERO)).max();
+        assert_eq!(longest, Some(MAX_RECONNECT_DELAY));
     }
 
     #[test]
     fn events_are_parsed() {
         let text = ":\n\nevent: line\ndata: {\"a\":\ndata: 1}\n\nevent: done\ndata: {}\n\nevent: begun\ndata: {";
-        let mut events = Events::default();
-        let read: Vec<(String, String)> = text.lines().filter_map(|line| events.line(line)).collect();
+        let mut parser = EventParser::default();
+        let read: Vec<(String, String)> = text.lines().filter_map(|line| parser.push_line(line)).collect();
         let expected = [("line", "{\"a\":\n1}"), ("done", "{}")];
         assert_eq!(read, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
     }

@@ -1,4 +1,4 @@
-//! Verbs of the command line that are clients of a control plane or its members, and what they share: connections,
+//! Verbs of the command line that are clients of a control plane or its members, and their common parts: connections,
 //! object arguments, output formats. Data goes to standard output, everything else to standard error. Exit codes are
 //! kubectl's (0 success, 1 error, the command's own code for `exec`, 1 for `diff` with differences), plus 3 for
 //! `--fail-on-empty`, 4 for `--fail-on-change` and 5 for partial results.
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use output::terminal;
 pub use verbs::Verb;
 
+pub mod clients;
 pub mod columns;
 pub mod connection;
 pub mod data_dir;
@@ -20,12 +21,11 @@ pub mod object;
 pub mod output;
 pub mod pager;
 pub mod process;
-pub mod reach;
 mod reviews;
 pub mod rights;
 pub mod sources;
+pub mod spinner;
 pub mod verbs;
-pub mod waiting;
 pub mod workload;
 
 /// Prints an error with its causes as one line to standard error and returns exit code 1.
@@ -41,12 +41,13 @@ pub fn fail_logged(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error's causes, outermost first, up to the first failed request, which is explained with its next step.
+/// Joins the causes of an error, outermost first. The chain ends at the first failed request, which is printed with its
+/// next step.
 fn error_chain(error: &anyhow::Error) -> String {
     let mut causes = Vec::new();
     for cause in error.chain() {
-        if let Some(request) = reach::of_a_request(cause) {
-            causes.push(reach::failure(None, request));
+        if let Some(error) = clients::find_request_error(cause) {
+            causes.push(clients::explain_failure(None, error));
             break;
         }
         causes.push(cause.to_string());

@@ -3,18 +3,18 @@
 use anyhow::{anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 pub use crowsnest_apimachinery::unstructured::text;
 use serde_json::Value;
 
+use super::clients;
 use super::connection::ConnectionArgs;
-use super::reach;
 use crate::verbs::get::kind::Kind;
 use crate::verbs::get::{Scope, find_kind};
 
-pub const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
+pub const SEARCH_API_PATH: &str = "/apis/search.crowsnest.io/v1alpha1";
 /// Maximum number of clusters that a lookup of an object returns.
-const MOST_CLUSTERS: usize = 5000;
+const MAX_CLUSTERS: usize = 5000;
 
 #[derive(Debug, Args)]
 pub(crate) struct ObjectArgs {
@@ -44,20 +44,20 @@ pub(crate) struct ObjectLocations {
 }
 
 impl ObjectArgs {
-    pub(crate) fn of(object: Vec<String>, namespace: Option<String>) -> Self {
+    pub(crate) fn new(object: Vec<String>, namespace: Option<String>) -> Self {
         Self { object, namespace }
     }
 
     /// The object that a manifest names, in the manifest's API version.
-    pub(crate) fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
-        let (word, name) = (versioned(object), text(object, "/metadata/name"));
+    pub(crate) fn from_manifest(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
+        let (word, name) = (versioned_kind(object), text(object, "/metadata/name"));
         let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
-        let namespace = same_namespace(own, namespace)?;
-        Ok(Self::of(vec![word, name.to_owned()], namespace.map(str::to_owned)))
+        let namespace = resolve_namespace(own, namespace)?;
+        Ok(Self::new(vec![word, name.to_owned()], namespace.map(str::to_owned)))
     }
 
     /// The kind, if no name was given.
-    pub(crate) fn kind_alone(&self) -> Option<&str> {
+    pub(crate) fn kind_without_name(&self) -> Option<&str> {
         match self.object.as_slice() {
             [one] if !one.contains('/') => Some(one),
             _ => None,
@@ -65,7 +65,7 @@ impl ObjectArgs {
     }
 
     /// Splits the arguments into kind and name.
-    fn words(&self) -> anyhow::Result<(&str, &str)> {
+    fn kind_and_name(&self) -> anyhow::Result<(&str, &str)> {
         let words = match self.object.as_slice() {
             [one] => one.split_once('/'),
             [kind, name] if !kind.contains('/') => Some((kind.as_str(), name.as_str())),
@@ -84,7 +84,7 @@ impl ObjectArgs {
         connection: &ConnectionArgs,
         clusters: &[String],
     ) -> anyhow::Result<ResolvedObject> {
-        let (word, name) = self.words()?;
+        let (word, name) = self.kind_and_name()?;
         let config = connection.config().await?;
         let control_plane = kube::Client::try_from(config.clone())?;
         let scope = if clusters.is_empty() { Scope::All } else { Scope::Named(clusters.to_vec()) };
@@ -96,8 +96,8 @@ impl ObjectArgs {
 }
 
 impl ResolvedObject {
-    /// `deployments.apps shop/web`
-    pub(crate) fn called(&self) -> String {
+    /// Resource, namespace and name for messages, such as `deployments.apps shop/web`.
+    pub(crate) fn display_name(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{} {namespace}{}", self.kind.name(), self.name)
     }
@@ -108,46 +108,46 @@ impl ResolvedObject {
     }
 
     /// The query parameters that identify the object to the search API.
-    pub(crate) fn parameters(&self, cluster: &str) -> String {
-        let of = [
+    pub(crate) fn query_parameters(&self, cluster: &str) -> String {
+        let parameters = [
             ("cluster", cluster),
             ("apiVersion", &self.kind.gvr.api_version()),
             ("resource", &self.kind.gvr.resource),
             ("namespace", self.namespace.as_deref().unwrap_or_default()),
             ("name", &self.name),
         ];
-        of.map(|(name, value)| format!("{name}={}", percent_encoded(value))).join("&")
+        parameters.map(|(name, value)| format!("{name}={}", percent_encode(value))).join("&")
     }
 
     /// Reads the object; `None` if the server does not have it or does not serve its kind.
     pub(crate) async fn read(&self, client: &kube::Client, cluster: Option<&str>) -> anyhow::Result<Option<Value>> {
-        reach::find(client, cluster, &self.path()).await
+        clients::find(client, cluster, &self.path()).await
     }
 
     /// Reads the object from a member cluster.
     pub(crate) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
-        let read = self.read(&reach::member(&self.config, cluster)?, Some(cluster)).await?;
+        let read = self.read(&clients::member(&self.config, cluster)?, Some(cluster)).await?;
         read.ok_or_else(|| {
             anyhow!(
                 "cluster {cluster} has no {}; `crowsnest search 'name:={}'` finds the clusters that have it",
-                self.called(),
+                self.display_name(),
                 self.name
             )
         })
     }
 
-    /// Requests a resource of the search API for this object.
-    pub(crate) async fn ask(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
-        let path = format!("{SEARCH}/{resource}?{}{more}", self.parameters(cluster));
-        reach::ask(&self.control_plane, &path).await
+    /// Requests a resource of the search API for this object; `more` is appended to the query string.
+    pub(crate) async fn request_search_api(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
+        let path = format!("{SEARCH_API_PATH}/{resource}?{}{more}", self.query_parameters(cluster));
+        clients::get_or_explain(&self.control_plane, &path).await
     }
 
     /// Finds the members that have the object, as far as the caller can read it.
-    async fn whereabouts(&self, deleted: bool) -> anyhow::Result<ObjectLocations> {
-        self.sought().found(&self.control_plane, deleted).await
+    async fn find_locations(&self, deleted: bool) -> anyhow::Result<ObjectLocations> {
+        self.query().find_locations(&self.control_plane, deleted).await
     }
 
-    fn sought(&self) -> ObjectQuery<'_> {
+    fn query(&self) -> ObjectQuery<'_> {
         ObjectQuery {
             resource: &self.kind.gvr.resource,
             group: &self.kind.gvr.group,
@@ -161,15 +161,15 @@ impl ResolvedObject {
         if !named.is_empty() && named != ["all"] {
             return Ok(ObjectLocations { clusters: named.to_vec(), skipped: Vec::new() });
         }
-        self.not_empty(self.whereabouts(false).await?)
+        self.require_locations(self.find_locations(false).await?)
     }
 
-    fn not_empty(&self, found: ObjectLocations) -> anyhow::Result<ObjectLocations> {
+    fn require_locations(&self, found: ObjectLocations) -> anyhow::Result<ObjectLocations> {
         if found.clusters.is_empty() {
-            let called = self.called();
+            let name = self.display_name();
             bail!(
-                "no cluster has {called} that you can read{}; find it with `crowsnest search 'name:={}'`, or name a cluster with --cluster",
-                found.missing(),
+                "no cluster has {name} that you can read{}; find it with `crowsnest search 'name:={}'`, or name a cluster with --cluster",
+                found.incomplete_note(),
                 self.name
             );
         }
@@ -181,17 +181,17 @@ impl ResolvedObject {
         if let Some(named) = named {
             return Ok(named.to_owned());
         }
-        let found = match self.whereabouts(false).await? {
-            found if found.clusters.is_empty() => self.not_empty(self.whereabouts(true).await?)?,
+        let found = match self.find_locations(false).await? {
+            found if found.clusters.is_empty() => self.require_locations(self.find_locations(true).await?)?,
             found => found,
         };
         match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
             several => bail!(
                 "{} is in several clusters; choose one with --cluster ({}){}",
-                self.called(),
+                self.display_name(),
                 several.join(", "),
-                found.missing()
+                found.incomplete_note()
             ),
         }
     }
@@ -207,16 +207,20 @@ pub(crate) struct ObjectQuery<'a> {
 
 impl ObjectQuery<'_> {
     /// Queries the clusters that have the object or, with `deleted`, had it.
-    pub(crate) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<ObjectLocations> {
+    pub(crate) async fn find_locations(
+        &self,
+        control_plane: &kube::Client,
+        deleted: bool,
+    ) -> anyhow::Result<ObjectLocations> {
         let deleted = if deleted { " is:deleted" } else { "" };
         let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
         let query = format!("kind:{} name:={}{namespace}{deleted}", self.resource, self.name);
-        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", percent_encoded(&query));
-        Ok(self.of(&reach::ask(control_plane, &path).await?))
+        let path = format!("{SEARCH_API_PATH}/query?limit={MAX_CLUSTERS}&facets=cluster&q={}", percent_encode(&query));
+        Ok(self.matching_locations(&clients::get_or_explain(control_plane, &path).await?))
     }
 
     /// Filters the hits: the query also matches kinds of the same name in other groups, and templates.
-    pub(crate) fn of(&self, response: &Value) -> ObjectLocations {
+    pub(crate) fn matching_locations(&self, response: &Value) -> ObjectLocations {
         let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
         let is_it = |hit: &&Value| {
@@ -236,7 +240,8 @@ impl ObjectQuery<'_> {
 }
 
 impl ObjectLocations {
-    pub(crate) fn missing(&self) -> String {
+    /// A suffix for error messages that lists the clusters with incomplete results; empty if there are none.
+    pub(crate) fn incomplete_note(&self) -> String {
         match self.skipped.as_slice() {
             [] => String::new(),
             some => {
@@ -248,19 +253,22 @@ impl ObjectLocations {
 }
 
 /// True for a 404 that concerns the Cluster and not an object in it.
-pub(crate) fn is_of_a_cluster(status: &kube::core::Status) -> bool {
+pub(crate) fn is_cluster_error(status: &kube::core::Status) -> bool {
     status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
 }
 
 /// The kind of a manifest with version and group: `Deployment.v1.apps`.
-pub(crate) fn versioned(object: &Value) -> String {
+pub(crate) fn versioned_kind(object: &Value) -> String {
     let api_version = text(object, "/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{}.{version}.{group}", text(object, "/kind"))
 }
 
 /// The namespace of a manifest or of the flag; an error if they differ.
-pub(crate) fn same_namespace<'n>(own: Option<&'n str>, requested: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
+pub(crate) fn resolve_namespace<'n>(
+    own: Option<&'n str>,
+    requested: Option<&'n str>,
+) -> anyhow::Result<Option<&'n str>> {
     match (own, requested) {
         (Some(own), Some(requested)) if own != requested => {
             bail!("the namespace from the provided object {own:?} does not match the namespace {requested:?}")
@@ -278,7 +286,7 @@ mod tests {
     fn words(line: &str) -> Result<(String, String), String> {
         let object = line.split_whitespace().map(str::to_owned).collect();
         let args = ObjectArgs { object, namespace: None };
-        args.words().map(|(kind, name)| (kind.to_owned(), name.to_owned())).map_err(|error| error.to_string())
+        args.kind_and_name().map(|(kind, name)| (kind.to_owned(), name.to_owned())).map_err(|error| error.to_string())
     }
 
     #[rstest::rstest]
@@ -309,12 +317,12 @@ mod tests {
         let response = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
             hit("m2", "apps/v1beta1", "web"), hit("m1", "apps/v1", "web"), hit("m1", "apps/v1", "web-2"),
             hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
-        let found = object.sought().of(&response);
+        let found = object.query().matching_locations(&response);
         assert_eq!(found.clusters, ["m1", "m2"]);
-        assert_eq!(found.missing(), "; results from m3 are incomplete");
-        assert_eq!(object.called(), "deployments.apps shop/web");
+        assert_eq!(found.incomplete_note(), "; results from m3 are incomplete");
+        assert_eq!(object.display_name(), "deployments.apps shop/web");
         assert_eq!(
-            object.parameters("m-1"),
+            object.query_parameters("m-1"),
             "cluster=m%2D1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
         );
     }

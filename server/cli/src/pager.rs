@@ -14,15 +14,15 @@ static PAGER: Mutex<Option<Child>> = Mutex::new(None);
 
 /// Environment variables that name the pager, in order of precedence. An empty value or `cat` disables paging.
 const PAGER_VARIABLES: [&str; 2] = ["CROWSNEST_PAGER", "PAGER"];
-const DEFAULT: &str = "less";
+const DEFAULT_PAGER: &str = "less";
 /// Default options of `less`: quit if the output fits one screen, pass colours through, keep the screen.
-const LESS: (&str, &str) = ("LESS", "FRX");
+const LESS_OPTIONS: (&str, &str) = ("LESS", "FRX");
 
 /// Redirects standard output into a pager from here on. Does nothing without a terminal or if the pager cannot be
 /// started.
 pub fn begin() {
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    if is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return;
     }
     let Some(command) = pager_command(|name| std::env::var_os(name)).filter(|command| is_in_path(command)) else {
@@ -34,7 +34,7 @@ pub fn begin() {
     if running.is_some() || signal(SignalKind::interrupt()).is_err() {
         return;
     }
-    match start(&command) {
+    match spawn_pager(&command) {
         Ok(child) => *running = Some(child),
         Err(error) => tracing::debug!(%error, %command, "cannot start the pager"),
     }
@@ -60,9 +60,9 @@ pub fn end() {
     let Some(mut child) = PAGER.lock().take() else { return };
     // The pager reads until all copies of the pipe's write end are closed. A broken pipe is no error.
     let _ = io::stdout().flush();
-    let ended = std::fs::OpenOptions::new().write(true).open("/dev/null").and_then(|nowhere| {
-        rustix::stdio::dup2_stdout(&nowhere)?;
-        rustix::stdio::dup2_stderr(&nowhere)?;
+    let ended = std::fs::OpenOptions::new().write(true).open("/dev/null").and_then(|dev_null| {
+        rustix::stdio::dup2_stdout(&dev_null)?;
+        rustix::stdio::dup2_stderr(&dev_null)?;
         child.wait()
     });
     if let Err(error) = ended {
@@ -77,11 +77,11 @@ fn is_in_path(command: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
-fn start(command: &str) -> io::Result<Child> {
+fn spawn_pager(command: &str) -> io::Result<Child> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]).stdin(Stdio::piped());
-    if std::env::var_os(LESS.0).is_none() {
-        shell.env(LESS.0, LESS.1);
+    if std::env::var_os(LESS_OPTIONS.0).is_none() {
+        shell.env(LESS_OPTIONS.0, LESS_OPTIONS.1);
     }
     let mut child = shell.spawn()?;
     let Some(input) = child.stdin.take() else { return Err(io::Error::other("the pager has no standard input")) };
@@ -96,8 +96,9 @@ fn start(command: &str) -> io::Result<Child> {
 
 /// The pager command that the environment selects.
 fn pager_command(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
-    let named = PAGER_VARIABLES.iter().find_map(|name| variable(name));
-    let command = named.map_or_else(|| DEFAULT.to_owned(), |named| named.to_string_lossy().trim().to_owned());
+    let configured = PAGER_VARIABLES.iter().find_map(|name| variable(name));
+    let command =
+        configured.map_or_else(|| DEFAULT_PAGER.to_owned(), |command| command.to_string_lossy().trim().to_owned());
     Some(command).filter(|command| !command.is_empty() && command != "cat")
 }
 

@@ -1,4 +1,5 @@
-//! A process in a container that is connected to our input, output and terminal; shared by `exec` and `attach`.
+//! A process in a container that is connected to this command's input, output and terminal. Shared by `exec`, `attach`
+//! and `cp`.
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -17,14 +18,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::clients;
 use super::connection::ConnectionArgs;
-use super::reach;
 use super::workload::{Workload, default_container};
-use crate::duration::duration;
+use crate::duration::parse_duration;
 use crate::verbs::get::OperationScope;
 
-/// Size of the buffer for standard input, in bytes.
-const CHUNK: usize = 8192;
+/// Size of the buffers for standard input, output and error, in bytes.
+const BUFFER_SIZE: usize = 8192;
 
 /// Flags that select a container.
 #[derive(Debug, Args)]
@@ -42,7 +43,7 @@ pub(crate) struct ContainerArgs {
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide = true)]
     pub(crate) operation_scope: Option<OperationScope>,
     /// Time to wait for a pod to run, such as 30s or 2m [default: do not wait]
-    #[arg(long, value_name = "DURATION", value_parser = duration, hide_short_help = true)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, hide_short_help = true)]
     pub(crate) pod_running_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
@@ -62,8 +63,8 @@ pub(crate) struct StreamArgs {
     pub(crate) quiet: bool,
 }
 
-/// A container of a pod, and the cluster it runs in.
-pub(crate) struct Found {
+/// A pod, its cluster, and the container to use.
+pub(crate) struct ContainerTarget {
     pub(crate) cluster: String,
     pub(crate) namespace: String,
     pub(crate) pod: Pod,
@@ -71,84 +72,84 @@ pub(crate) struct Found {
     pub(crate) pods: Api<Pod>,
 }
 
-impl Found {
-    /// `pod shop/web-0 of cluster member1`
-    pub(crate) fn named(&self) -> String {
+impl ContainerTarget {
+    /// Pod and cluster for messages, such as `pod shop/web-0 of cluster member1`.
+    pub(crate) fn pod_description(&self) -> String {
         format!("pod {}/{} of cluster {}", self.namespace, self.pod.name_any(), self.cluster)
     }
 
     /// Attach parameters for these streams.
-    pub(crate) fn parameters(&self, stdin: bool, tty: bool) -> AttachParams {
+    pub(crate) fn attach_params(&self, stdin: bool, tty: bool) -> AttachParams {
         AttachParams {
             container: self.container.clone(),
             stdin,
             // A TTY has only one output stream.
             stderr: !tty,
             tty,
-            max_stdin_buf_size: Some(CHUNK),
-            max_stdout_buf_size: Some(CHUNK),
-            max_stderr_buf_size: Some(CHUNK),
+            max_stdin_buf_size: Some(BUFFER_SIZE),
+            max_stdout_buf_size: Some(BUFFER_SIZE),
+            max_stderr_buf_size: Some(BUFFER_SIZE),
             ..AttachParams::default()
         }
     }
 }
 
 impl ContainerArgs {
-    /// The pod a name or TYPE/NAME means.
-    pub(crate) async fn find(&self, named: &str) -> anyhow::Result<Found> {
+    /// Finds the pod that NAME or TYPE/NAME selects, and the container in it.
+    pub(crate) async fn find(&self, object: &str) -> anyhow::Result<ContainerTarget> {
         if self.operation_scope == Some(OperationScope::Karmada) {
             bail!("the control plane runs no pods; omit -s, and name a member with --cluster");
         }
         let config = self.connection.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let workload = Workload::parse(named)?;
+        let workload = Workload::parse(object)?;
         let cluster = match &self.cluster {
             Some(cluster) => cluster.clone(),
             None => workload.cluster(&kube::Client::try_from(config.clone())?, &namespace).await?,
         };
-        let member = reach::member(&config, &cluster)?;
+        let member = clients::member(&config, &cluster)?;
         let pod = match self.pod_running_timeout {
-            None => workload.pod(&member, &namespace).await,
-            Some(timeout) => workload.running(&member, &namespace, timeout).await,
+            None => workload.find_pod(&member, &namespace).await,
+            Some(timeout) => workload.wait_for_running_pod(&member, &namespace, timeout).await,
         };
         let pod = pod.with_context(|| format!("cluster {cluster}"))?;
         let container = self.container.clone().or_else(|| default_container(&pod));
         let pods = Api::namespaced(member, &namespace);
-        Ok(Found { cluster, namespace, pod, container, pods })
+        Ok(ContainerTarget { cluster, namespace, pod, container, pods })
     }
 }
 
 impl StreamArgs {
-    /// Puts the terminal into raw mode if the process gets a TTY.
-    pub(crate) fn terminal(&self) -> anyhow::Result<Option<Raw>> {
+    /// Puts the terminal into raw mode if the process gets a TTY; `None` otherwise.
+    pub(crate) fn enter_raw_mode(&self) -> anyhow::Result<Option<RawMode>> {
         let tty = self.tty && std::io::stdin().is_terminal();
         if self.tty && !tty && !self.quiet {
             writeln!(std::io::stderr(), "note: standard input is not a terminal; no TTY is allocated")?;
         }
-        // Only raw mode delivers single keys.
-        if tty { Raw::begin().map(Some) } else { Ok(None) }
+        // Raw mode sends each key at once instead of whole lines.
+        if tty { RawMode::begin().map(Some) } else { Ok(None) }
     }
 }
 
-/// Copies input, output and terminal sizes until the process ends.
-pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Option<Status>> {
+/// Copies input, output and terminal sizes until the process ends; returns its status.
+pub(crate) async fn stream_process(mut process: AttachedProcess) -> anyhow::Result<Option<Status>> {
     let status = process.take_status();
-    let mut helpers = JoinSet::new();
+    let mut background_tasks = JoinSet::new();
     if let Some(mut input) = process.stdin() {
-        let mut read_stdin = read_stdin();
-        helpers.spawn(async move {
-            while let Some(bytes) = read_stdin.recv().await {
+        let mut chunks = read_stdin();
+        background_tasks.spawn(async move {
+            while let Some(bytes) = chunks.recv().await {
                 input.write_all(&bytes).await?;
             }
             input.shutdown().await
         });
     }
     if let Some(mut sizes) = process.terminal_size() {
-        let mut resized = signal(SignalKind::window_change())?;
-        helpers.spawn(async move {
+        let mut resize_signal = signal(SignalKind::window_change())?;
+        background_tasks.spawn(async move {
             while let Ok(size) = tcgetwinsize(std::io::stdin()) {
                 let size = TerminalSize { width: size.ws_col, height: size.ws_row };
-                if sizes.send(size).await.is_err() || resized.recv().await.is_none() {
+                if sizes.send(size).await.is_err() || resize_signal.recv().await.is_none() {
                     break;
                 }
             }
@@ -168,18 +169,20 @@ pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Optio
             None => Ok(()),
         }
     };
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut hung_up = signal(SignalKind::hangup())?;
+    let mut terminate_signal = signal(SignalKind::terminate())?;
+    let mut hangup_signal = signal(SignalKind::hangup())?;
     tokio::select! {
-        shown = async { tokio::try_join!(out, err) } => drop(shown.context("cannot write the output of the command")?),
-        _ = terminated.recv() => bail!("terminated"),
-        _ = hung_up.recv() => bail!("the terminal was closed"),
+        result = async { tokio::try_join!(out, err) } => {
+            result.context("cannot write the output of the command")?;
+        }
+        _ = terminate_signal.recv() => bail!("terminated"),
+        _ = hangup_signal.recv() => bail!("the terminal was closed"),
     }
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
-    helpers.abort_all();
+    background_tasks.abort_all();
     Ok(status)
 }
 
@@ -188,7 +191,7 @@ pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Optio
 fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || {
-        let mut chunk = [0; CHUNK];
+        let mut chunk = [0; BUFFER_SIZE];
         let mut stdin = std::io::stdin().lock();
         while let Ok(read @ 1..) = stdin.read(&mut chunk) {
             if sender.blocking_send(chunk[..read].to_vec()).is_err() {
@@ -199,8 +202,9 @@ fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// The exit code that the server reports, or an error if it reports a failure or nothing.
-pub(crate) fn ended(status: Option<Status>) -> anyhow::Result<ExitCode> {
+/// Converts the status of a process to its exit code. Returns an error if there is no status, or if it reports another
+/// failure than an exit code.
+pub(crate) fn exit_code(status: Option<Status>) -> anyhow::Result<ExitCode> {
     let Some(status) = status else { bail!("the connection was lost before the command ended") };
     if status.status.as_deref() == Some("Success") {
         return Ok(ExitCode::SUCCESS);
@@ -215,24 +219,24 @@ pub(crate) fn ended(status: Option<Status>) -> anyhow::Result<ExitCode> {
 }
 
 /// Raw mode of the terminal; dropping it restores the previous mode.
-pub(crate) struct Raw {
-    before: Termios,
+pub(crate) struct RawMode {
+    previous: Termios,
 }
 
-impl Raw {
+impl RawMode {
     fn begin() -> anyhow::Result<Self> {
         let stdin = std::io::stdin();
-        let before = tcgetattr(&stdin).context("cannot read the terminal settings")?;
-        let mut raw = before.clone();
+        let previous = tcgetattr(&stdin).context("cannot read the terminal settings")?;
+        let mut raw = previous.clone();
         raw.make_raw();
         tcsetattr(&stdin, OptionalActions::Drain, &raw).context("cannot set the terminal to raw mode")?;
-        Ok(Self { before })
+        Ok(Self { previous })
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
-        if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Drain, &self.before) {
+        if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Drain, &self.previous) {
             tracing::warn!(%error, "cannot restore the terminal settings; run `reset`");
         }
     }
@@ -244,15 +248,15 @@ mod tests {
     use serde_json::{Value, json};
 
     #[rstest::rstest]
-    #[case::well(json!({"status": "Success"}), "ExitCode(unix_exit_status(0))")]
-    #[case::code(
+    #[case::success(json!({"status": "Success"}), "ExitCode(unix_exit_status(0))")]
+    #[case::exit_code(
         json!({"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}),
         "ExitCode(unix_exit_status(3))"
     )]
     #[case::failure(json!({"status": "Failure", "reason": "InternalError", "message": "no such file"}), "no such file")]
     fn status_becomes_the_exit_code(#[case] status: Value, #[case] expected: &str) {
         let status: Status = serde_json::from_value(status).unwrap();
-        let outcome = ended(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
+        let outcome = exit_code(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
         assert_eq!(outcome, expected);
     }
 }

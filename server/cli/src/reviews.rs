@@ -9,12 +9,12 @@ use crowsnest_apimachinery::rbac::ObjectKind;
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::{Value, json};
 
+use crate::clients;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
-use crate::verbs::get::{is_broken_pipe, yaml};
+use crate::verbs::get::{is_broken_pipe, to_yaml};
 
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
 
@@ -34,7 +34,7 @@ pub(crate) struct ReviewArgs {
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
     /// Leave out an RBAC object, and show what is lost; may be repeated. Nothing is written
-    #[arg(long, value_name = "[CLUSTER:]KIND/[NAMESPACE/]NAME", value_parser = removal)]
+    #[arg(long, value_name = "[CLUSTER:]KIND/[NAMESPACE/]NAME", value_parser = parse_removal)]
     without: Vec<Value>,
     /// Also search for indirect paths, such as creating Pods with another service account
     #[arg(long)]
@@ -50,22 +50,22 @@ pub(crate) struct ReviewArgs {
 
 /// Parses a value of `--without`. Names of RBAC objects may contain colons, so only one before the kind separates the
 /// cluster.
-fn removal(value: &str) -> Result<Value, String> {
-    let wrong = || {
+fn parse_removal(value: &str) -> Result<Value, String> {
+    let invalid = || {
         format!(
             "invalid object {value:?}: expected KIND/NAME or KIND/NAMESPACE/NAME of a role or binding, such as rolebinding/shop/web"
         )
     };
-    let (kind, rest) = value.split_once('/').ok_or_else(wrong)?;
+    let (kind, rest) = value.split_once('/').ok_or_else(invalid)?;
     let (cluster, kind) = kind.split_once(':').unwrap_or(("", kind));
-    let kind = ObjectKind::of_resource(&kind.to_lowercase()).ok_or_else(wrong)?;
+    let kind = ObjectKind::from_resource(&kind.to_lowercase()).ok_or_else(invalid)?;
     let (namespace, name) = match (kind.is_namespaced(), rest.split_once('/')) {
         (true, Some(parts)) => parts,
         (false, None) => ("", rest),
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
     if name.is_empty() || name.contains('/') || (kind.is_namespaced() && namespace.is_empty()) {
-        return Err(wrong());
+        return Err(invalid());
     }
     let mut object = json!({"kind": kind.to_string(), "name": name});
     for (field, value) in [("cluster", cluster), ("namespace", namespace)] {
@@ -105,7 +105,7 @@ impl ReviewArgs {
         let printed = match self.output {
             Output::Table | Output::Wide => table(&mut out).map_err(anyhow::Error::from),
             Output::Json => writeln!(out, "{review:#}").map_err(anyhow::Error::from),
-            Output::Yaml => yaml(review).and_then(|text| Ok(write!(out, "{text}")?)),
+            Output::Yaml => to_yaml(review).and_then(|text| Ok(write!(out, "{text}")?)),
         };
         match printed {
             // The reader closed the pipe.
@@ -114,46 +114,46 @@ impl ReviewArgs {
         }
         let partial = print_warnings(&mut terminal::stderr(), &review["status"], self.is_document())?;
         let partial = partial && !self.allow_partial;
-        Ok(if partial { ExitCode::from(crate::verbs::PARTIAL) } else { ExitCode::SUCCESS })
+        Ok(if partial { ExitCode::from(crate::verbs::EXIT_PARTIAL) } else { ExitCode::SUCCESS })
     }
 }
 
 /// Requests all pages of a review, and returns it with the rows of all of them.
-pub(crate) async fn review(client: &kube::Client, kind: &str, mut spec: Value) -> anyhow::Result<Value> {
-    let mut whole = page(client, kind, &spec).await?;
-    let mut next = whole["status"]["continue"].take();
+pub(crate) async fn request_review(client: &kube::Client, kind: &str, mut spec: Value) -> anyhow::Result<Value> {
+    let mut merged = request_page(client, kind, &spec).await?;
+    let mut next = merged["status"]["continue"].take();
     while let Some(token) = next.as_str() {
         if spec["continue"] == token {
             bail!("the server returned the same page twice");
         }
         spec["continue"] = token.into();
-        let mut page = page(client, kind, &spec).await?;
+        let mut page = request_page(client, kind, &spec).await?;
         next = page["status"]["continue"].take();
-        append(&mut whole["status"], &mut page["status"]);
+        append_page(&mut merged["status"], &mut page["status"]);
     }
-    if let Some(status) = whole["status"].as_object_mut() {
+    if let Some(status) = merged["status"].as_object_mut() {
         status.retain(|field, _| !matches!(field.as_str(), "continue" | "remainingItemCount"));
     }
-    Ok(whole)
+    Ok(merged)
 }
 
-async fn page(client: &kube::Client, kind: &str, spec: &Value) -> anyhow::Result<Value> {
+async fn request_page(client: &kube::Client, kind: &str, spec: &Value) -> anyhow::Result<Value> {
     let body = json!({"apiVersion": API_VERSION, "kind": kind, "spec": spec});
     let request = http::Request::post(format!("/apis/{API_VERSION}/{}s", kind.to_lowercase()))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&body)?)?;
-    client.request(request).await.map_err(|error| anyhow!("{}", reach::failure(None, &error)))
+    client.request(request).await.map_err(|error| anyhow!("{}", clients::explain_failure(None, &error)))
 }
 
 /// Appends the rows of a page. The states of the clusters are those of the last page.
-fn append(whole: &mut Value, page: &mut Value) {
+fn append_page(merged: &mut Value, page: &mut Value) {
     for field in ["grants", "roles", "lost", "remaining"] {
         let more = page.get_mut(field).and_then(Value::as_array_mut);
-        if let (Some(rows), Some(more)) = (whole.get_mut(field).and_then(Value::as_array_mut), more) {
+        if let (Some(rows), Some(more)) = (merged.get_mut(field).and_then(Value::as_array_mut), more) {
             rows.append(more);
         }
     }
-    whole["clusters"] = page["clusters"].take();
+    merged["clusters"] = page["clusters"].take();
 }
 
 /// Prints warnings and the states of incomplete clusters; true if there is one.
@@ -187,24 +187,24 @@ pub(crate) fn rows<'s>(status: &'s Value, granted: &str) -> Vec<(&'static str, &
     [of(granted, ""), of("lost", "lost"), of("remaining", "remaining")].concat()
 }
 
-/// `ServiceAccount shop/robot`
-pub(crate) fn reference(reference: &Value) -> String {
+/// Kind, namespace and name of a subject, role or binding, such as `ServiceAccount shop/robot`.
+pub(crate) fn format_reference(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
 /// A reference, or `-` if there is none.
-pub(crate) fn reference_or_none(value: &Value, field: &str) -> String {
-    value.get(field).map_or_else(|| "-".to_owned(), reference)
+pub(crate) fn format_reference_or_none(value: &Value, field: &str) -> String {
+    value.get(field).map_or_else(|| "-".to_owned(), format_reference)
 }
 
 /// Namespace of a grant; `*` for the whole cluster.
-pub(crate) fn scope(grant: &Value) -> String {
+pub(crate) fn format_scope(grant: &Value) -> String {
     if text(grant, "/scope") == "Cluster" { "*".to_owned() } else { text(grant, "/namespace").to_owned() }
 }
 
 /// Verbs of a rule, and its resources with their groups and names, or its URLs.
-pub(crate) fn rule(rule: &Value) -> (String, String) {
+pub(crate) fn format_rule(rule: &Value) -> (String, String) {
     let words = |field: &str| list(rule, field).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
     let (groups, names) = (words("apiGroups"), words("resourceNames"));
     let groups = if groups.is_empty() { vec![String::new()] } else { groups };
@@ -224,9 +224,9 @@ pub(crate) fn rule(rule: &Value) -> (String, String) {
 }
 
 /// Prints a table with a column CHANGE if any row is a change, and then the indirect paths.
-pub(crate) fn table(
+pub(crate) fn print_table(
     mut out: &mut dyn Write,
-    heads: &[&str],
+    headers: &[&str],
     rows: Vec<(&'static str, Vec<String>)>,
     status: &Value,
 ) -> io::Result<()> {
@@ -235,30 +235,30 @@ pub(crate) fn table(
         let change = has_changes.then(|| change.to_owned());
         change.into_iter().chain(cells).collect::<Vec<String>>()
     };
-    let head = line("CHANGE", heads.iter().map(|head| (*head).to_owned()).collect());
+    let head = line("CHANGE", headers.iter().map(|head| (*head).to_owned()).collect());
     let lines: Vec<Vec<String>> =
         std::iter::once(head).chain(rows.into_iter().map(|(change, cells)| line(change, cells))).collect();
-    columns::Widths::default().fitting(pager::width()).write(&mut out, &lines)?;
+    columns::Widths::default().with_max_width(pager::width()).write(&mut out, &lines)?;
     let paths = list(status, "indirect");
     if paths.is_empty() {
         return Ok(());
     }
     writeln!(out)?;
     let head = ["CLUSTER", "INDIRECTLY", "STEPS"].map(str::to_owned).to_vec();
-    let lines: Vec<Vec<String>> = std::iter::once(head).chain(paths.iter().map(path)).collect();
-    columns::Widths::default().fitting(pager::width()).write(&mut out, &lines)
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(paths.iter().map(path_row)).collect();
+    columns::Widths::default().with_max_width(pager::width()).write(&mut out, &lines)
 }
 
 /// Cluster, subject and steps of a path: `CreatePod as ServiceAccount shop/robot, ReadSecrets`.
-fn path(path: &Value) -> Vec<String> {
+fn path_row(path: &Value) -> Vec<String> {
     let step = |step: &Value| match step.get("reaches") {
-        Some(subject) => format!("{} as {}", text(step, "/type"), reference(subject)),
+        Some(subject) => format!("{} as {}", text(step, "/type"), format_reference(subject)),
         None => text(step, "/type").to_owned(),
     };
     let from = text(path, "/subjectCluster");
     let from = if from.is_empty() { String::new() } else { format!(" of {from}") };
     let steps: Vec<String> = list(path, "steps").iter().map(step).collect();
-    vec![text(path, "/cluster").to_owned(), format!("{}{from}", reference(&path["subject"])), steps.join(", ")]
+    vec![text(path, "/cluster").to_owned(), format!("{}{from}", format_reference(&path["subject"])), steps.join(", ")]
 }
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
     #[case("admins", None)]
     #[case("role/shop/", None)]
     fn removals_are_parsed(#[case] value: &str, #[case] expected: Option<Value>) {
-        match (removal(value), expected) {
+        match (parse_removal(value), expected) {
             (Err(error), None) => assert!(error.contains("expected KIND/NAME"), "{error}"),
             (read, expected) => assert_eq!(read.ok(), expected),
         }
@@ -287,7 +287,7 @@ mod tests {
     #[case(json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*/scale"], "resourceNames": ["web"]}), "*", "*.apps/scale (web)")]
     #[case(json!({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}), "get", "/metrics")]
     fn rules_are_shown(#[case] shown: Value, #[case] verbs: &str, #[case] on: &str) {
-        assert_eq!(rule(&shown), (verbs.to_owned(), on.to_owned()));
+        assert_eq!(format_rule(&shown), (verbs.to_owned(), on.to_owned()));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
              "steps": [{"type": "CreatePod", "reaches": {"kind": "ServiceAccount", "namespace": "shop", "name": "robot"}}]},
         ]});
         let mut out = Vec::new();
-        table(&mut out, &["CLUSTER", "SUBJECT"], vec![("lost", vec!["m1".into(), "User ann".into()])], &status)
+        print_table(&mut out, &["CLUSTER", "SUBJECT"], vec![("lost", vec!["m1".into(), "User ann".into()])], &status)
             .unwrap();
         let expected = "CHANGE   CLUSTER   SUBJECT\nlost     m1        User ann\n\n\
             CLUSTER   INDIRECTLY                   STEPS\n\

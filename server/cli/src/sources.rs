@@ -31,7 +31,7 @@ impl SourceArgs {
     pub(crate) async fn objects(&self) -> anyhow::Result<Vec<Value>> {
         let documents = match &self.kustomize {
             Some(folder) => {
-                let built = kubectl::output(&["kustomize", folder]).await;
+                let built = kubectl::capture_output(&["kustomize", folder]).await;
                 let built =
                     built.context("-k runs `kubectl kustomize`; without kubectl, build the manifests with another tool and pass them with `-f -`")?;
                 files::parse(folder, None, built)?

@@ -9,7 +9,6 @@ mod cordon;
 mod cp;
 mod describe;
 mod diff;
-mod elsewhere;
 mod events;
 mod exec;
 mod explain;
@@ -31,13 +30,14 @@ mod taint;
 mod token;
 mod top;
 mod unjoin;
+mod unsupported;
 mod version;
 mod who_can;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-pub(crate) use search::PARTIAL;
+pub(crate) use search::EXIT_PARTIAL;
 
 /// Declares [`Verb`]: each entry is a variant with its arguments, and the function that runs it.
 macro_rules! verbs {
@@ -70,10 +70,10 @@ verbs! {
     Token(token::TokenArgs) => token::run;
     /// Mark a cluster as unschedulable
     #[command(after_help = "Examples:\n  crowsnest cordon member1")]
-    Cordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::Wanted::Cordoned);
+    Cordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::SchedulingState::Cordoned);
     /// Mark a cluster as schedulable
     #[command(after_help = "Examples:\n  crowsnest uncordon member1")]
-    Uncordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::Wanted::Uncordoned);
+    Uncordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::SchedulingState::Uncordoned);
     /// Add taints to clusters, or remove them
     Taint(taint::TaintArgs) => taint::run;
     /// Find objects and events in all clusters
@@ -160,13 +160,13 @@ verbs! {
     Annotate(kubectl::KubectlArgs) => |args| kubectl::run("annotate", args);
     /// karmadactl's `init`: names the command that replaces it
     #[command(hide = true)]
-    Init(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Init, args);
+    Init(unsupported::UnsupportedArgs) => |args| unsupported::run(unsupported::UnsupportedVerb::Init, args);
     /// karmadactl's `deinit`: names the command that replaces it
     #[command(hide = true)]
-    Deinit(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Deinit, args);
+    Deinit(unsupported::UnsupportedArgs) => |args| unsupported::run(unsupported::UnsupportedVerb::Deinit, args);
     /// karmadactl's `addons`: names the command that replaces it
     #[command(hide = true)]
-    Addons(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Addons, args);
+    Addons(unsupported::UnsupportedArgs) => |args| unsupported::run(unsupported::UnsupportedVerb::Addons, args);
     /// Print the version of this client and of the control plane
     Version(version::VersionArgs) => version::run;
 }

@@ -13,12 +13,12 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 
+use super::clients;
 use super::object::{ObjectLocations, ObjectQuery};
-use super::reach;
-pub(crate) use ports::Ports;
+pub(crate) use ports::PortMap;
 
-/// Interval between checks whether a pod runs.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Interval between checks for a running pod.
+const POD_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Annotation that names the default container of a pod.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
@@ -45,16 +45,16 @@ const KINDS: [Kind; 8] = [
 
 impl Kind {
     /// Parses a name such as `deploy`, `deployments` or `deployments.apps`.
-    fn of(word: &str) -> Option<&'static Self> {
+    fn parse(word: &str) -> Option<&'static Self> {
         let word = word.to_lowercase();
         let (word, group) = match word.split_once('.') {
             Some((word, group)) => (word, Some(group.strip_prefix("v1.").unwrap_or(group))),
             None => (word.as_str(), None),
         };
-        let is = |kind: &&Self| {
+        let is_match = |kind: &&Self| {
             [kind.name, kind.plural, kind.short].contains(&word) && group.is_none_or(|group| group == kind.group)
         };
-        KINDS.iter().find(is)
+        KINDS.iter().find(is_match)
     }
 
     fn api_version(&self) -> String {
@@ -76,15 +76,15 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Parses `TYPE/NAME`; `None` if the type is not a known workload.
-    pub(crate) fn with_type(text: &str) -> Option<Self> {
+    pub(crate) fn parse_with_type(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once('/')?;
         is_name(name).then_some(())?;
-        Some(Self { kind: Kind::of(kind)?, name: name.to_owned() })
+        Some(Self { kind: Kind::parse(kind)?, name: name.to_owned() })
     }
 
     /// Parses `TYPE/NAME` or a pod name.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        if let Some(found) = Self::with_type(text) {
+        if let Some(found) = Self::parse_with_type(text) {
             return Ok(found);
         }
         match text.split_once('/') {
@@ -99,12 +99,12 @@ impl Workload {
     }
 
     /// The search query that finds the workload's pods in all clusters.
-    pub(crate) fn pods(&self) -> String {
+    pub(crate) fn pods_query(&self) -> String {
         let select = if *self.kind == PODS { "" } else { " select:pod" };
         format!("kind:{} name:={}{select}", self.kind.name, self.name)
     }
 
-    fn named(&self, namespace: &str) -> String {
+    fn display_name(&self, namespace: &str) -> String {
         format!("{} {namespace}/{}", self.kind.name, self.name)
     }
 
@@ -113,17 +113,17 @@ impl Workload {
         if !is_name(namespace) {
             bail!("invalid namespace name {namespace:?}");
         }
-        let found = self.sought(namespace).found(client, false).await;
-        self.one(&found.with_context(|| format!("cannot find the {}", self.kind.name))?, namespace)
+        let found = self.query(namespace).find_locations(client, false).await;
+        self.require_single_cluster(&found.with_context(|| format!("cannot find the {}", self.kind.name))?, namespace)
     }
 
-    fn sought<'a>(&'a self, namespace: &'a str) -> ObjectQuery<'a> {
+    fn query<'a>(&'a self, namespace: &'a str) -> ObjectQuery<'a> {
         ObjectQuery { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
     }
 
     /// Returns the only cluster that has the object; clusters without complete results may have it too.
-    fn one(&self, found: &ObjectLocations, namespace: &str) -> anyhow::Result<String> {
-        let (named, missing) = (self.named(namespace), found.missing());
+    fn require_single_cluster(&self, found: &ObjectLocations, namespace: &str) -> anyhow::Result<String> {
+        let (named, missing) = (self.display_name(namespace), found.incomplete_note());
         match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
             [] => Err(anyhow!(
@@ -138,19 +138,19 @@ impl Workload {
         }
     }
 
-    /// How port numbers and names of the workload map to ports of its pods.
-    pub(crate) async fn ports(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Ports> {
+    /// Reads how port numbers and names of the workload map to ports of its pods.
+    pub(crate) async fn read_ports(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<PortMap> {
         if self.kind.name != "service" {
-            return Ok(Ports::OfPods);
+            return Ok(PortMap::ContainerPorts);
         }
-        let named = self.named(namespace);
+        let named = self.display_name(namespace);
         let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
         let service: Value = member.request(request).await.with_context(|| format!("cannot read {named}"))?;
-        Ports::of_service(&service)
+        PortMap::from_service(&service)
     }
 
     /// The pod itself, or one of the workload's running pods.
-    pub(crate) async fn pod(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Pod> {
+    pub(crate) async fn find_pod(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Pod> {
         match self.pod_state(member, namespace).await? {
             PodState::Found(pod) => Ok(*pod),
             // Individual containers may run while the pod is still starting.
@@ -160,29 +160,29 @@ impl Workload {
     }
 
     /// Waits up to `timeout` until a pod runs.
-    pub(crate) async fn running(
+    pub(crate) async fn wait_for_running_pod(
         &self,
         member: &kube::Client,
         namespace: &str,
         timeout: Duration,
     ) -> anyhow::Result<Pod> {
-        let until = tokio::time::Instant::now() + timeout;
+        let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let why = match self.pod_state(member, namespace).await? {
                 PodState::Found(pod) => return Ok(*pod),
-                PodState::Starting(_) => format!("{} is not running yet", self.named(namespace)),
+                PodState::Starting(_) => format!("{} is not running yet", self.display_name(namespace)),
                 PodState::None(why) => why,
             };
-            if tokio::time::Instant::now() >= until {
+            if tokio::time::Instant::now() >= deadline {
                 bail!("timed out after {} s: {why}; see `crowsnest describe pods -n {namespace}`", timeout.as_secs());
             }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(POD_POLL_INTERVAL).await;
         }
     }
 
     async fn pod_state(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<PodState> {
         let pods: Api<Pod> = Api::namespaced(member.clone(), namespace);
-        let named = self.named(namespace);
+        let named = self.display_name(namespace);
         if *self.kind == PODS {
             let pod = pods.get(&self.name).await.with_context(|| format!("cannot read {named}"))?;
             return match phase(&pod) {
@@ -191,12 +191,12 @@ impl Workload {
                 _ => Ok(PodState::Found(Box::new(pod))),
             };
         }
-        let object = reach::get(member, &self.kind.path(namespace, &self.name)).await;
+        let object = clients::get(member, &self.kind.path(namespace, &self.name)).await;
         let object = object.with_context(|| format!("cannot read {named}"))?;
         let selector = selector(&object).with_context(|| format!("{named} selects no pods"))?;
         let found = pods.list(&ListParams::default().labels_from(&selector)).await;
         let found = found.with_context(|| format!("cannot list the pods of {named}"))?.items;
-        Ok(match running(&found) {
+        Ok(match select_running_pod(&found) {
             Some(pod) => PodState::Found(Box::new(pod.clone())),
             None => PodState::None(format!("{named} has no running pod ({} in total)", found.len())),
         })
@@ -226,8 +226,8 @@ fn is_name(name: &str) -> bool {
 /// The label selector in `spec.selector`, which is a LabelSelector or a plain map; `None` if it selects nothing.
 fn selector(object: &Value) -> Option<Selector> {
     let selector = object.pointer("/spec/selector").filter(|selector| selector.is_object())?;
-    let whole = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
-    let selector = if whole { selector.clone() } else { serde_json::json!({"matchLabels": selector}) };
+    let is_label_selector = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
+    let selector = if is_label_selector { selector.clone() } else { serde_json::json!({"matchLabels": selector}) };
     let selector: LabelSelector = serde_json::from_value(selector).ok()?;
     let selector = Selector::try_from(selector).ok()?;
     (!selector.selects_all()).then_some(selector)
@@ -238,7 +238,7 @@ fn phase(pod: &Pod) -> &str {
 }
 
 /// The oldest ready pod among the running ones, or the oldest if none is ready.
-fn running(pods: &[Pod]) -> Option<&Pod> {
+fn select_running_pod(pods: &[Pod]) -> Option<&Pod> {
     let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -267,7 +267,9 @@ mod tests {
     )]
     fn cluster_is_resolved(#[case] response: Value, #[case] expected: &str) {
         let pod = Workload::parse("web-0").unwrap();
-        let found = pod.one(&pod.sought("shop").of(&response), "shop").unwrap_or_else(|error| error.to_string());
+        let found = pod
+            .require_single_cluster(&pod.query("shop").matching_locations(&response), "shop")
+            .unwrap_or_else(|error| error.to_string());
         assert!(found.starts_with(expected), "{found}");
     }
 
@@ -296,7 +298,7 @@ mod tests {
     #[case("pod/web", "kind:pod name:=web")]
     #[case("deploy/web", "kind:deployment name:=web select:pod")]
     fn pods_are_queried(#[case] text: &str, #[case] expected: &str) {
-        assert_eq!(Workload::with_type(text).unwrap().pods(), expected);
+        assert_eq!(Workload::parse_with_type(text).unwrap().pods_query(), expected);
     }
 
     #[rstest::rstest]
@@ -304,8 +306,8 @@ mod tests {
     #[case::of_a_service(json!({"app": "web"}), Some("app=web"))]
     #[case::with_expressions(
         json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}), Some("tier in (a)"))]
-    #[case::of_nothing(json!({}), None)]
-    #[case::not_there(Value::Null, None)]
+    #[case::empty(json!({}), None)]
+    #[case::missing(Value::Null, None)]
     fn selectors(#[case] of: Value, #[case] expected: Option<&str>) {
         let read = selector(&json!({"spec": {"selector": of}})).map(|selector| selector.to_string());
         assert_eq!(read.as_deref(), expected);
@@ -326,9 +328,9 @@ mod tests {
             pod("young", "Running", true, "2026-01-03T00:00:00Z"),
             pod("old", "Running", true, "2026-01-02T00:00:00Z"),
         ];
-        assert_eq!(running(&pods).map(ResourceExt::name_any).as_deref(), Some("old"));
-        assert_eq!(running(&pods[..2]).map(ResourceExt::name_any).as_deref(), Some("unready"));
-        assert_eq!(running(&pods[..1]), None);
+        assert_eq!(select_running_pod(&pods).map(ResourceExt::name_any).as_deref(), Some("old"));
+        assert_eq!(select_running_pod(&pods[..2]).map(ResourceExt::name_any).as_deref(), Some("unready"));
+        assert_eq!(select_running_pod(&pods[..1]), None);
     }
 
     #[rstest::rstest]

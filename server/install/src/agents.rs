@@ -49,7 +49,7 @@ pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
         json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]});
     [
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"},
-            "data": {"kubeconfig": yaml::written(&kubeconfig)}}),
+            "data": {"kubeconfig": yaml::to_yaml(&kubeconfig)}}),
         json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
         json!({"apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
             "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},

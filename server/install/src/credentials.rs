@@ -102,14 +102,15 @@ impl RequiredSecret {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct RequiredSecretList {
     secrets: Vec<RequiredSecret>,
 }
 
 /// Parses and validates a list.
-pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
-    let list: List = serde_saphyr::from_str(text).map_err(|error| CredentialsError::List(Box::new(error)))?;
-    let mut known: BTreeSet<&str> = BTreeSet::new();
+pub fn parse(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
+    let list: RequiredSecretList =
+        serde_saphyr::from_str(text).map_err(|error| CredentialsError::List(Box::new(error)))?;
+    let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
     for required in &list.secrets {
         let name = required.name();
@@ -117,7 +118,7 @@ pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
         if let Some(why) = dns1123_subdomain(name).first() {
             return invalid(why);
         }
-        if !known.insert(name) {
+        if !names.insert(name) {
             return invalid("the name is not unique in the list");
         }
         match required {
@@ -158,16 +159,16 @@ impl fmt::Debug for Credentials {
 /// Outcome for one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Kept, with the expiry of its certificate.
-    Kept(Option<Timestamp>),
-    Made(IssueReason),
+    /// Not written, with the expiry of its certificate.
+    Unchanged(Option<Timestamp>),
+    Created(IssueReason),
 }
 
 /// The current time, and the remaining lifetime below which certificates are renewed.
 #[derive(Debug, Clone, Copy)]
 pub struct Renewal {
     pub now: Timestamp,
-    pub ahead: SignedDuration,
+    pub renew_before: SignedDuration,
 }
 
 /// Checks each Secret in the order of the list and creates or renews it if necessary; `dry_run` only reports.
@@ -180,10 +181,10 @@ pub async fn ensure(
 ) -> Result<(), CredentialsError> {
     let mut authorities: BTreeMap<String, Credentials> = BTreeMap::new();
     for required in required_secrets {
-        let (outcome, held) = ensure_one(secrets, required, &authorities, renewal, dry_run).await?;
+        let (outcome, stored) = ensure_one(secrets, required, &authorities, renewal, dry_run).await?;
         report(required.name(), &outcome);
         if let RequiredSecret::Authority { name, .. } = required {
-            authorities.insert(name.clone(), credentials(name, &held)?);
+            authorities.insert(name.clone(), credentials(name, &stored)?);
         }
     }
     Ok(())
@@ -208,17 +209,17 @@ async fn ensure_one(
     let mut retries = 0;
     loop {
         let existing = secrets.get_opt(name).await.map_err(failed)?;
-        let held = existing.as_ref().and_then(|secret| secret.data.as_ref());
-        let why = match evaluate(required, held, issuer, renewal)? {
-            Verdict::Keep(until) => return Ok((Outcome::Kept(until), held.cloned().unwrap_or_default())),
-            Verdict::Make(why) => why,
+        let stored = existing.as_ref().and_then(|secret| secret.data.as_ref());
+        let why = match evaluate(required, stored, issuer, renewal)? {
+            Verdict::Keep(until) => return Ok((Outcome::Unchanged(until), stored.cloned().unwrap_or_default())),
+            Verdict::Create(why) => why,
         };
-        let data = issue::data(required, held, issuer, renewal.now, &rand::random())?;
+        let data = issue::secret_data(required, stored, issuer, renewal.now, &rand::random())?;
         if dry_run {
-            return Ok((Outcome::Made(why), data));
+            return Ok((Outcome::Created(why), data));
         }
         match write(secrets, required, existing, data.clone()).await {
-            Ok(_) => return Ok((Outcome::Made(why), data)),
+            Ok(_) => return Ok((Outcome::Created(why), data)),
             // Another process creates them concurrently; its result is used.
             Err(kube::Error::Api(status))
                 if retries < MAX_RETRIES && (status.is_conflict() || status.is_already_exists()) =>
@@ -253,14 +254,14 @@ async fn write(
     }
 }
 
-fn text<'a>(held: &'a SecretData, key: &str) -> Option<&'a str> {
-    held.get(key).and_then(|bytes| std::str::from_utf8(&bytes.0).ok()).filter(|text| !text.is_empty())
+fn text<'a>(stored: &'a SecretData, key: &str) -> Option<&'a str> {
+    stored.get(key).and_then(|bytes| std::str::from_utf8(&bytes.0).ok()).filter(|text| !text.is_empty())
 }
 
-fn credentials(name: &str, held: &SecretData) -> Result<Credentials, CredentialsError> {
+fn credentials(name: &str, stored: &SecretData) -> Result<Credentials, CredentialsError> {
     let part = |key: &str| {
         let missing = || CredentialsError::Unusable { name: name.to_owned(), why: format!("it has no {key}") };
-        text(held, key).map(str::to_owned).ok_or_else(missing)
+        text(stored, key).map(str::to_owned).ok_or_else(missing)
     };
     Ok(Credentials { certificate: part(CERTIFICATE)?, key: part(KEY)? })
 }

@@ -16,10 +16,10 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::serving::{self, ServingSecret};
-use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
+use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, api_path, foreign_server};
 
 /// Name of the ConfigMap that records the installation.
-const RECORD: &str = "crowsnest-installed";
+const RECORD_CONFIG_MAP: &str = "crowsnest-installed";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Record of an installation: the endpoints of `serve` as the control plane reaches them, and the registered groups.
@@ -29,34 +29,34 @@ pub struct Record {
     pub host: String,
     pub port: u16,
     /// Host and port of the `webhook` role, if it runs in another process.
-    pub webhooks_at: Option<(String, u16)>,
+    pub webhook_endpoint: Option<(String, u16)>,
     pub metrics_adapter: bool,
 }
 
 impl Record {
     pub fn new(host: String, port: u16, metrics_adapter: bool) -> Self {
-        Self { version: VERSION.to_owned(), host, port, webhooks_at: None, metrics_adapter }
+        Self { version: VERSION.to_owned(), host, port, webhook_endpoint: None, metrics_adapter }
     }
 
     /// Returns the record with the version of this binary.
-    pub fn anew(&self) -> Self {
+    pub fn with_current_version(&self) -> Self {
         Self { version: VERSION.to_owned(), ..self.clone() }
     }
 
     /// Host and port of the webhook endpoint.
     pub fn webhook(&self) -> (&str, u16) {
-        self.webhooks_at.as_ref().map_or((self.host.as_str(), self.port), |(host, port)| (host.as_str(), *port))
+        self.webhook_endpoint.as_ref().map_or((self.host.as_str(), self.port), |(host, port)| (host.as_str(), *port))
     }
 
     /// Host names of the serving certificate in addition to those of the Service.
-    fn hosts(&self) -> Vec<&str> {
+    fn extra_host_names(&self) -> Vec<&str> {
         let mut hosts = vec![self.host.as_str(), self.webhook().0];
         hosts.dedup();
         hosts
     }
 
     /// Base URL of the webhooks.
-    pub fn webhooks(&self) -> String {
+    pub fn webhook_base_url(&self) -> String {
         let (host, port) = self.webhook();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         format!("https://{host}:{port}/webhooks")
@@ -65,56 +65,67 @@ impl Record {
     fn manifest(&self) -> Value {
         let mut data = json!({"version": self.version, "host": self.host, "port": self.port.to_string(),
             "metricsAdapter": self.metrics_adapter.to_string()});
-        if let Some((host, port)) = &self.webhooks_at {
+        if let Some((host, port)) = &self.webhook_endpoint {
             data["webhookHost"] = host.as_str().into();
             data["webhookPort"] = port.to_string().into();
         }
         json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECORD, "namespace": SYSTEM_NAMESPACE},
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": RECORD_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE},
             "data": data,
         })
     }
 
-    fn of(map: &ConfigMap) -> anyhow::Result<Self> {
+    fn from_config_map(map: &ConfigMap) -> anyhow::Result<Self> {
         let text = |key: &str| {
             let found = map.data.as_ref().and_then(|data| data.get(key));
-            found.cloned().with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{RECORD} has no {key}"))
+            found.cloned().with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{RECORD_CONFIG_MAP} has no {key}"))
         };
-        let port =
-            |key: &str| text(key)?.parse().with_context(|| format!("{key} of ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"));
-        let webhooks_at = text("webhookHost").ok().map(|host| anyhow::Ok((host, port("webhookPort")?))).transpose()?;
+        let port = |key: &str| {
+            text(key)?
+                .parse()
+                .with_context(|| format!("cannot parse {key} of ConfigMap {SYSTEM_NAMESPACE}/{RECORD_CONFIG_MAP}"))
+        };
+        let webhook_endpoint =
+            text("webhookHost").ok().map(|host| anyhow::Ok((host, port("webhookPort")?))).transpose()?;
         Ok(Self {
             version: text("version")?,
             host: text("host")?,
             port: port("port")?,
-            webhooks_at,
+            webhook_endpoint,
             metrics_adapter: text("metricsAdapter")? == "true",
         })
     }
 }
 
-/// Reads the record of the installation. `None` if nothing is installed.
-pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
+/// Reads the record of the installation; `None` if nothing is installed.
+pub async fn read_record(client: &kube::Client) -> anyhow::Result<Option<Record>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let found =
-        maps.get_opt(RECORD).await.with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"))?;
-    found.map(|map| Record::of(&map)).transpose()
+    let found = maps
+        .get_opt(RECORD_CONFIG_MAP)
+        .await
+        .with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{RECORD_CONFIG_MAP}"))?;
+    found.map(|map| Record::from_config_map(&map)).transpose()
 }
 
-/// Requested installation.
+/// Parameters of [`install`].
 pub struct InstallRequest {
     pub record: Record,
-    /// CA of `serve`'s certificate, as PEM. `None`: `install` issues the certificate.
+    /// CA of `serve`'s certificate, as PEM; `None` if `install` issues the certificate.
     pub ca: Option<String>,
     /// Replace the APIServices of groups that another server serves.
     pub take_over: bool,
     /// Address of the control plane for its clients, and its CA as PEM.
-    pub advertised: Option<(String, String)>,
+    pub advertised_endpoint: Option<(String, String)>,
 }
 
-/// Address and CA of the control plane that agents get. Read from an existing `kube-public/cluster-info` if Crowsnest wrote it, and
-/// `None` if another tool did. Without the ConfigMap: the address and CA of this client.
-pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow::Result<Option<(String, String)>> {
+/// Returns the address and the CA of the control plane that agents use. They are read from `kube-public/cluster-info`;
+/// `None` if another tool wrote that ConfigMap. If it does not exist, the address and the CA of this client are
+/// returned.
+pub async fn read_advertised_endpoint(
+    client: &kube::Client,
+    config: &kube::Config,
+) -> anyhow::Result<Option<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     match maps.get_opt("cluster-info").await.context("cannot read ConfigMap kube-public/cluster-info")? {
         Some(map) => super::agents::parse_cluster_info(&map),
@@ -125,14 +136,15 @@ pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow:
     }
 }
 
-/// Manifests that are applied before the aggregated groups are registered, with the Secret of the serving certificate in `kept`.
-fn prerequisites(request: &InstallRequest, ca: &str, kept: Option<&ServingSecret>) -> Vec<Value> {
-    let webhooks = request.record.webhooks();
+/// Manifests that are applied before the aggregated groups are registered, with the Secret of the serving certificate
+/// in `serving_secret`.
+fn prerequisites(request: &InstallRequest, ca: &str, serving_secret: Option<&ServingSecret>) -> Vec<Value> {
+    let webhooks = request.record.webhook_base_url();
     let mut manifests = super::base_manifests();
-    manifests.extend(kept.map(ServingSecret::manifest));
-    manifests.extend(super::definitions(&webhooks, ca));
-    manifests.extend(super::admission(&webhooks, ca));
-    if let Some((server, ca)) = &request.advertised {
+    manifests.extend(serving_secret.map(ServingSecret::manifest));
+    manifests.extend(super::crd_manifests(&webhooks, ca));
+    manifests.extend(super::admission_manifests(&webhooks, ca));
+    if let Some((server, ca)) = &request.advertised_endpoint {
         manifests.extend(super::agents::cluster_info(server, ca));
     }
     manifests.push(request.record.manifest());
@@ -141,26 +153,31 @@ fn prerequisites(request: &InstallRequest, ca: &str, kept: Option<&ServingSecret
 
 /// APIServices of the aggregated groups, with their Service.
 fn group_registrations(request: &InstallRequest, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
-    super::aggregation(&Endpoints { host: request.record.host.clone(), port: request.record.port, ca }, groups)
+    super::aggregation_manifests(
+        &Endpoints { host: request.record.host.clone(), port: request.record.port, ca },
+        groups,
+    )
 }
 
-/// Manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so yet: its CA is unknown.
-pub async fn rendered(client: &kube::Client, request: &InstallRequest) -> anyhow::Result<Vec<Value>> {
+/// Returns the manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so
+/// yet, because its CA is unknown then.
+pub async fn render(client: &kube::Client, request: &InstallRequest) -> anyhow::Result<Vec<Value>> {
     let ca = match &request.ca {
         Some(ca) => ca.clone(),
         None => {
-            let kept = serving::kept(client).await?;
-            let mend = "the serving certificate has not been issued yet; set --ca-file to the CA of your certificate, or install without --dry-run";
-            kept.context(mend)?.authority.certificate
+            let kept = serving::read_secret(client).await?;
+            let reason = "the serving certificate has not been issued yet; set --ca-file to the CA of your certificate, or install without --dry-run";
+            kept.context(reason)?.authority.certificate
         }
     };
-    let left = |service: &APIService| others(service).map(|_| service.name_any());
-    let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
+    let foreign_name = |service: &APIService| foreign_server(service).map(|_| service.name_any());
+    let foreign_names: Vec<String> = registered_api_services(client).await?.iter().filter_map(foreign_name).collect();
     // Metrics groups that another server serves are not registered.
     let groups = aggregated_groups(request.record.metrics_adapter);
-    let groups: Vec<&ApiGroup> =
-        groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
-    // Without the Secret: private keys must not be printed.
+    let groups: Vec<&ApiGroup> = groups
+        .filter(|group| !group.of_metrics || !super::api_service_names(group).any(|name| foreign_names.contains(&name)))
+        .collect();
+    // The Secret is omitted, because private keys must not be printed.
     let mut manifests = prerequisites(request, &ca, None);
     manifests.extend(group_registrations(request, ca, &groups));
     Ok(manifests)
@@ -173,20 +190,24 @@ pub async fn install(
     wait: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    if let Some(installed) = recorded(client).await? {
+    if let Some(installed) = read_record(client).await? {
         check_version_skew(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
     }
-    let foreign = foreign(client).await?;
+    let foreign = foreign_api_services(client).await?;
     if let (Some((name, by)), false) = (foreign.first(), request.take_over) {
         bail!("{name} is served by {by}; run `crowsnest migrate` first to copy its objects");
     }
-    let kept = match request.ca {
+    let serving_secret = match request.ca {
         Some(_) => None,
-        None => Some(serving::renewed(serving::kept(client).await?, &request.record.hosts(), Timestamp::now())?),
+        None => Some(serving::issue_or_renew(
+            serving::read_secret(client).await?,
+            &request.record.extra_host_names(),
+            Timestamp::now(),
+        )?),
     };
-    let ca = request.ca.clone().or_else(|| kept.as_ref().map(|kept| kept.authority.certificate.clone()));
+    let ca = request.ca.clone().or_else(|| serving_secret.as_ref().map(|secret| secret.authority.certificate.clone()));
     let ca = ca.context("the CA of the serving certificate is unknown")?;
-    let manifests = prerequisites(request, &ca, kept.as_ref());
+    let manifests = prerequisites(request, &ca, serving_secret.as_ref());
     if !foreign.is_empty() {
         // Karmada's configurations have the same names and may contain webhooks that Crowsnest does not serve.
         for manifest in manifests.iter().filter(|manifest| is_admission(manifest)) {
@@ -197,7 +218,7 @@ pub async fn install(
     super::stored_kind_migration::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
     // The discovery documents of the aggregated groups are derived from the CRDs of the stored kinds, so those must be served first.
-    let groups = super::groups(client, request.record.metrics_adapter).await?;
+    let groups = super::resolve_groups(client, request.record.metrics_adapter).await?;
     let registrations = group_registrations(request, ca, &groups);
     super::apply_all(client, &registrations).await?;
     for manifest in manifests.iter().chain(&registrations) {
@@ -206,11 +227,17 @@ pub async fn install(
     if wait {
         super::wait_for_aggregation(client, &groups).await?;
     }
-    super::stored_kind_migration::remove_unread(client, out).await
+    super::stored_kind_migration::remove_unused(client, out).await
 }
 
-/// Unregisters all clusters and deletes Crowsnest's objects in them; each may take `within`. Writes one line per cluster to `out`.
-async fn clear(client: &kube::Client, within: Duration, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+/// Unregisters all clusters and deletes Crowsnest's objects in them; `timeout` applies to each cluster. Writes one line
+/// per cluster to `out`.
+async fn remove_clusters(
+    client: &kube::Client,
+    timeout: Duration,
+    dry_run: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let clusters =
         clear::leaving(client).await.context("cannot list the Clusters; `crowsnest serve` must be running")?;
     for cluster in &clusters {
@@ -218,16 +245,16 @@ async fn clear(client: &kube::Client, within: Duration, dry_run: bool, out: &mut
         let works = format!("{taken} Works with their objects and {kept} without them");
         if dry_run {
             writeln!(out, "cluster({name}) would be removed, {works}")?;
-            for made in cluster.made() {
-                writeln!(out, "cluster({name}): {made} would be deleted")?;
+            for object in cluster.made() {
+                writeln!(out, "cluster({name}): {object} would be deleted")?;
             }
         } else {
-            let mend = || {
+            let context = || {
                 format!(
                     "cannot remove cluster {name}, so nothing was uninstalled; repair the cluster, or unregister it with `crowsnest unjoin {name} --force`, and try again"
                 )
             };
-            clear::leave(client, cluster, within).await.with_context(mend)?;
+            clear::leave(client, cluster, timeout).await.with_context(context)?;
             writeln!(out, "cluster({name}) removed, {works}")?;
         }
         if cluster.has_agent() {
@@ -245,18 +272,20 @@ pub async fn uninstall(
     dry_run: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let Some(record) = recorded(client).await? else {
-        bail!("nothing is installed: there is no ConfigMap {SYSTEM_NAMESPACE}/{RECORD}")
+    let Some(record) = read_record(client).await? else {
+        bail!("nothing is installed: there is no ConfigMap {SYSTEM_NAMESPACE}/{RECORD_CONFIG_MAP}")
     };
-    if let Some(within) = members {
-        clear(client, within, dry_run, out).await?;
+    if let Some(timeout) = members {
+        remove_clusters(client, timeout, dry_run, out).await?;
     }
     let mut deleted = Vec::new();
-    for service in registered(client).await?.into_iter().filter(|service| others(service).is_none()) {
+    for service in
+        registered_api_services(client).await?.into_iter().filter(|service| foreign_server(service).is_none())
+    {
         deleted.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
     }
-    for manifest in super::admission(&record.webhooks(), "") {
-        if is_ours(client, &manifest, &record.webhooks()).await? {
+    for manifest in super::admission_manifests(&record.webhook_base_url(), "") {
+        if calls_crowsnest(client, &manifest, &record.webhook_base_url()).await? {
             deleted.push(manifest);
         }
     }
@@ -272,7 +301,7 @@ pub async fn uninstall(
         deleted.extend(leftovers.removable);
         kept = leftovers.kept;
         if !dry_run {
-            super::stored_kind_migration::release_copied(client).await?;
+            super::stored_kind_migration::release_copied_objects(client).await?;
         }
     }
     // Deleted last, so that an interrupted uninstallation can be repeated.
@@ -306,13 +335,14 @@ fn display_name(manifest: &Value) -> String {
     format!("{}/{}", text("/kind").to_ascii_lowercase(), text("/metadata/name"))
 }
 
+/// True for webhook configurations and admission policies.
 pub fn is_admission(manifest: &Value) -> bool {
     manifest["apiVersion"] == "admissionregistration.k8s.io/v1"
 }
 
 /// Reads an object. `None` if it does not exist.
 pub async fn read(client: &kube::Client, manifest: &Value) -> anyhow::Result<Option<Value>> {
-    let path = path_of(manifest)?;
+    let path = api_path(manifest)?;
     match client.request(Request::get(&path).body(Vec::new())?).await {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -320,8 +350,9 @@ pub async fn read(client: &kube::Client, manifest: &Value) -> anyhow::Result<Opt
     }
 }
 
+/// Deletes an object; succeeds if it does not exist.
 pub async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<()> {
-    let path = path_of(manifest)?;
+    let path = api_path(manifest)?;
     match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -330,7 +361,7 @@ pub async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<(
 }
 
 /// Returns true if a webhook configuration calls Crowsnest. Karmada's configurations have the same names.
-async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> anyhow::Result<bool> {
+async fn calls_crowsnest(client: &kube::Client, manifest: &Value, webhooks: &str) -> anyhow::Result<bool> {
     let found = read(client, manifest).await?;
     let hooks = found.as_ref().and_then(|found| found["webhooks"].as_array()).into_iter().flatten();
     let mut urls = hooks.map(|hook| hook.pointer("/clientConfig/url").and_then(Value::as_str).unwrap_or_default());
@@ -338,10 +369,10 @@ async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> any
 }
 
 /// All APIServices of the groups that Crowsnest can serve.
-pub async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
+pub async fn registered_api_services(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
-    for name in aggregated_groups(true).flat_map(super::names) {
+    for name in aggregated_groups(true).flat_map(super::api_service_names) {
         let read = services.get_opt(&name).await;
         found.extend(read.map_err(|source| InstallError::Registration { name, source })?);
     }
@@ -349,13 +380,13 @@ pub async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>
 }
 
 /// APIServices of Karmada's stored groups that another server serves, each with a description of that server.
-pub async fn foreign(client: &kube::Client) -> anyhow::Result<Vec<(String, String)>> {
-    let stored = |service: &APIService| {
+pub async fn foreign_api_services(client: &kube::Client) -> anyhow::Result<Vec<(String, String)>> {
+    let is_stored_group = |service: &APIService| {
         let group = service.spec.as_ref().and_then(|spec| spec.group.as_deref());
         matches!(group, Some("cluster.karmada.io" | "search.karmada.io"))
     };
-    let services = registered(client).await?.into_iter().filter(stored);
-    Ok(services.filter_map(|service| Some((service.name_any(), others(&service)?))).collect())
+    let services = registered_api_services(client).await?.into_iter().filter(is_stored_group);
+    Ok(services.filter_map(|service| Some((service.name_any(), foreign_server(&service)?))).collect())
 }
 
 /// Returns an error unless the versions differ by at most one minor version.
@@ -364,9 +395,9 @@ fn check_version_skew(installed: &str, ours: &str) -> Result<(), String> {
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<i64>().ok());
         Some((numbers.next()??, numbers.next()??))
     };
-    let unreadable = |version: &str| format!("{version:?} is not a version such as 1.2.3");
+    let invalid = |version: &str| format!("{version:?} is not a version such as 1.2.3");
     let (before, now) =
-        (parts(installed).ok_or_else(|| unreadable(installed))?, parts(ours).ok_or_else(|| unreadable(ours))?);
+        (parts(installed).ok_or_else(|| invalid(installed))?, parts(ours).ok_or_else(|| invalid(ours))?);
     if before.0 == now.0 && (before.1 - now.1).abs() <= 1 {
         return Ok(());
     }
@@ -398,9 +429,9 @@ mod tests {
         #[case] ours: &str,
         #[case] why: Option<&str>,
     ) {
-        let refused = check_version_skew(installed, ours).err();
-        assert_eq!(refused.is_some(), why.is_some(), "{refused:?}");
-        assert!(refused.zip(why).is_none_or(|(message, why)| message.contains(why)));
+        let error = check_version_skew(installed, ours).err();
+        assert_eq!(error.is_some(), why.is_some(), "{error:?}");
+        assert!(error.zip(why).is_none_or(|(message, why)| message.contains(why)));
     }
 
     #[rstest]
@@ -409,29 +440,29 @@ mod tests {
     fn records_round_trip(#[case] host: &str, #[case] webhooks: &str) {
         let record = Record::new(host.to_owned(), 8443, false);
         let map: ConfigMap = serde_json::from_value(record.manifest()).unwrap();
-        assert_eq!(Record::of(&map).unwrap(), record);
-        assert_eq!(record.webhooks(), webhooks);
+        assert_eq!(Record::from_config_map(&map).unwrap(), record);
+        assert_eq!(record.webhook_base_url(), webhooks);
     }
 
     #[test]
     fn webhooks_can_have_another_endpoint() {
-        let at = Some(("10.0.0.8".to_owned(), 9443));
-        let record = Record { webhooks_at: at, ..Record::new("10.0.0.7".to_owned(), 8443, false) };
+        let endpoint = Some(("10.0.0.8".to_owned(), 9443));
+        let record = Record { webhook_endpoint: endpoint, ..Record::new("10.0.0.7".to_owned(), 8443, false) };
         let map: ConfigMap = serde_json::from_value(record.manifest()).unwrap();
-        assert_eq!(Record::of(&map).unwrap(), record);
-        assert_eq!(record.webhooks(), "https://10.0.0.8:9443/webhooks");
-        assert_eq!(record.hosts(), ["10.0.0.7", "10.0.0.8"]);
+        assert_eq!(Record::from_config_map(&map).unwrap(), record);
+        assert_eq!(record.webhook_base_url(), "https://10.0.0.8:9443/webhooks");
+        assert_eq!(record.extra_host_names(), ["10.0.0.7", "10.0.0.8"]);
     }
 
     #[test]
     fn all_manifests_have_a_path_and_namespaces_are_first() {
-        let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
-        let advertised = Some(("https://cp".to_owned(), "pem".to_owned()));
+        let kept = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
+        let advertised_endpoint = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
-        let request = InstallRequest { record, ca: None, take_over: false, advertised };
+        let request = InstallRequest { record, ca: None, take_over: false, advertised_endpoint };
         let manifests = prerequisites(&request, &kept.authority.certificate, Some(&kept));
         assert_eq!(display_name(&manifests[0]), "namespace/karmada-system");
-        let paths: Vec<String> = manifests.iter().map(|manifest| path_of(manifest).unwrap()).collect();
+        let paths: Vec<String> = manifests.iter().map(|manifest| api_path(manifest).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/secrets/crowsnest-serving".to_owned()), "{paths:?}");
         assert_eq!(manifests.iter().filter(|manifest| is_admission(manifest)).count(), 5);
     }
@@ -440,8 +471,8 @@ mod tests {
     fn certificates_are_printed_as_pem() {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject;
-        let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
-        let der = CertificateDer::from_pem_slice(kept.own.certificate.as_bytes()).unwrap();
+        let kept = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
+        let der = CertificateDer::from_pem_slice(kept.leaf.certificate.as_bytes()).unwrap();
         let read = CertificateDer::from_pem_slice(certificates_as_pem(&[der.to_vec()]).as_bytes()).unwrap();
         assert_eq!(read, der);
     }

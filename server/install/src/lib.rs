@@ -57,7 +57,7 @@ pub enum InstallError {
     #[error("cannot build a request")]
     Request(#[from] http::Error),
     #[error("timed out after {0:?} waiting for {1}")]
-    Waited(Duration, String),
+    Timeout(Duration, String),
 }
 
 /// Address of `serve` for the control plane.
@@ -84,21 +84,21 @@ pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(),
     .await
 }
 
-/// Watches a collection until each of the named objects satisfies `holds`.
+/// Watches a collection until each of the named objects satisfies `condition`.
 async fn wait_for_each<K>(
     api: Api<K>,
-    mut waiting: BTreeSet<&str>,
-    holds: impl wait::Condition<K>,
+    mut pending: BTreeSet<&str>,
+    condition: impl wait::Condition<K>,
 ) -> Result<(), InstallError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let waiting_for_all = async {
-        let mut seen = pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
-        while !waiting.is_empty() {
-            match seen.next().await {
-                Some(Ok(object)) if holds.matches_object(Some(&object)) => {
-                    waiting.remove(object.name_any().as_str());
+    let watch_until_ready = async {
+        let mut objects = pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
+        while !pending.is_empty() {
+            match objects.next().await {
+                Some(Ok(object)) if condition.matches_object(Some(&object)) => {
+                    pending.remove(object.name_any().as_str());
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => tracing::debug!(%error, "the watch of {} is restarted", K::plural(&())),
@@ -106,11 +106,11 @@ where
             }
         }
     };
-    let ended = tokio::time::timeout(APPLY_TIMEOUT, waiting_for_all).await;
-    match (ended, waiting.first()) {
+    let result = tokio::time::timeout(APPLY_TIMEOUT, watch_until_ready).await;
+    match (result, pending.first()) {
         (Ok(()), None) => Ok(()),
         (_, missing) => {
-            Err(InstallError::Waited(APPLY_TIMEOUT, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
+            Err(InstallError::Timeout(APPLY_TIMEOUT, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
         }
     }
 }
@@ -124,7 +124,7 @@ async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallErr
 
 /// Creates an object. Applying would write it twice if it exists without managed fields.
 async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
-    let path = path_of(manifest)?;
+    let path = api_path(manifest)?;
     let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
     let request = Request::post(format!("{collection}?fieldManager={MANAGER}"))
         .header(header::CONTENT_TYPE, "application/json")
@@ -138,12 +138,12 @@ async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallEr
 }
 
 /// The object that applying the manifest would store (dry run).
-pub async fn would_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
+pub async fn dry_run_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
     apply_with(client, manifest, "&dryRun=All").await
 }
 
 async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Result<Value, InstallError> {
-    let path = path_of(manifest)?;
+    let path = api_path(manifest)?;
     let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{more}"))
         .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
         .header(header::ACCEPT, "application/json")
@@ -152,12 +152,12 @@ async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Resu
 }
 
 /// Base64, as in Secrets and CA bundles.
-fn encoded(text: &str) -> String {
+fn encode_base64(text: &str) -> String {
     STANDARD.encode(text)
 }
 
 /// The API path of a manifest of one of the installed kinds.
-pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
+pub fn api_path(manifest: &Value) -> Result<String, InstallError> {
     let text = |pointer: &str, what| {
         let found = manifest.pointer(pointer).and_then(Value::as_str);
         found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))
@@ -212,7 +212,7 @@ pub fn base_manifests() -> Vec<Value> {
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
-    manifests.extend(access_reviews());
+    manifests.extend(access_review_role());
     manifests.extend(role_and_binding(
         "crowsnest:monitoring",
         json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "index", "metrics"], "verbs": ["list"]}]),
@@ -223,7 +223,7 @@ pub fn base_manifests() -> Vec<Value> {
 
 /// The CustomResourceDefinitions, with conversion webhooks at `webhooks`, a base URL without a trailing slash, verified
 /// by `ca` (PEM).
-pub fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
+pub fn crd_manifests(webhooks: &str, ca: &str) -> Vec<Value> {
     crowsnest_api::crd::crds(Some(&crowsnest_api::crd::Webhook {
         url: webhooks.to_owned(),
         ca_bundle: STANDARD.encode(ca),
@@ -231,7 +231,7 @@ pub fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
 }
 
 /// The webhook configurations.
-pub fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
+pub fn admission_manifests(webhooks: &str, ca: &str) -> Vec<Value> {
     let bundle = STANDARD.encode(ca);
     let ours = webhook_configurations(&bundle, webhooks);
     let stored = crowsnest_admission::stored::webhook_configurations(&bundle, webhooks);
@@ -249,9 +249,9 @@ fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
     ]
 }
 
-/// `crowsnest:access`. All users may request access reviews; they contain only RBAC objects that the caller may list in each
-/// member. Administrators keep the right if the binding is deleted.
-fn access_reviews() -> [Value; 2] {
+/// ClusterRole `crowsnest:access` with its binding. All users may request access reviews; they contain only RBAC
+/// objects that the caller may list in each member. Administrators keep the right if the binding is deleted.
+fn access_review_role() -> [Value; 2] {
     let [mut role, binding] = role_and_binding(
         "crowsnest:access",
         json!([{"apiGroups": ["access.crowsnest.io"], "verbs": ["create"],
@@ -264,7 +264,7 @@ fn access_reviews() -> [Value; 2] {
 
 /// Binds another administrator to `cluster-proxy-admin` in addition to `system:admin`, as manually created
 /// installations do.
-pub fn proxy_admin(user: &str) -> Value {
+pub fn proxy_admin_binding(user: &str) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
            "metadata": {"name": format!("cluster-proxy-admin-{user}")},
            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-proxy-admin"},
@@ -302,22 +302,24 @@ fn aggregated_roles() -> [Value; 2] {
 
 /// The groups to register: Crowsnest's, and those of metrics if `metrics` is set and no one else serves them. Otherwise
 /// Crowsnest's previous registrations of metrics are deleted.
-pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
+pub async fn resolve_groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
     let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
     for group in aggregated_groups(true).filter(|group| group.of_metrics) {
         let mut registered = Vec::new();
-        for name in names(group) {
+        for name in api_service_names(group) {
             let read = services.get_opt(&name).await;
             registered.extend(read.map_err(|source| InstallError::Registration { name, source })?);
         }
-        match (registered.iter().find_map(others), metrics) {
+        match (registered.iter().find_map(foreign_server), metrics) {
             (Some(by), true) => {
                 tracing::warn!(group = group.name, by, "the group is served by another server and is not registered");
             }
             (None, true) => groups.push(group),
             (_, false) => {
-                for name in registered.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
+                for name in
+                    registered.iter().filter(|service| foreign_server(service).is_none()).map(ResourceExt::name_any)
+                {
                     tracing::info!(name, "deleted the APIService because the metrics adapter is disabled");
                     match services.delete(&name, &DeleteParams::default()).await {
                         Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -333,12 +335,12 @@ pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static
 }
 
 /// Names of a group's APIServices.
-fn names(group: &ApiGroup) -> impl Iterator<Item = String> {
+fn api_service_names(group: &ApiGroup) -> impl Iterator<Item = String> {
     group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
 }
 
 /// The other server of an APIService; `None` if it is Crowsnest.
-fn others(service: &APIService) -> Option<String> {
+fn foreign_server(service: &APIService) -> Option<String> {
     let Some(of) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
         return Some("the control plane itself".to_owned());
     };
@@ -347,7 +349,7 @@ fn others(service: &APIService) -> Option<String> {
 }
 
 /// The Service and the APIServices of the aggregated groups.
-pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
+pub fn aggregation_manifests(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
     let bundle = STANDARD.encode(&endpoints.ca);
     let mut manifests = vec![json!({
         "apiVersion": "v1", "kind": "Service",
@@ -372,15 +374,15 @@ pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
 /// Waits until the control plane serves the aggregated groups through Crowsnest and publishes them in discovery, which
 /// clients cache for hours.
 pub async fn wait_for_aggregation(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
-    let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
+    let names: Vec<String> = groups.iter().flat_map(|group| api_service_names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     wait_for_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
     // Discovery follows available APIServices with a delay and cannot be watched.
-    let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
-    let announcement = async {
+    let group_names: Vec<&str> = groups.iter().map(|group| group.name).collect();
+    let wait_for_discovery = async {
         let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
         loop {
-            match announced_groups(client, &wanted).await {
+            match announced_groups(client, &group_names).await {
                 Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "discovery is incomplete"),
@@ -388,9 +390,9 @@ pub async fn wait_for_aggregation(client: &kube::Client, groups: &[&ApiGroup]) -
             tokio::time::sleep(delays.next_delay()).await;
         }
     };
-    tokio::time::timeout(APPLY_TIMEOUT, announcement)
+    tokio::time::timeout(APPLY_TIMEOUT, wait_for_discovery)
         .await
-        .map_err(|_| InstallError::Waited(APPLY_TIMEOUT, "the aggregated groups in discovery".to_owned()))
+        .map_err(|_| InstallError::Timeout(APPLY_TIMEOUT, "the aggregated groups in discovery".to_owned()))
 }
 
 fn is_available(service: Option<&APIService>) -> bool {
@@ -414,8 +416,11 @@ mod tests {
     fn every_manifest_has_a_path() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).collect();
-        let paths: Vec<String> =
-            base_manifests().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
+        let paths: Vec<String> = base_manifests()
+            .iter()
+            .chain(&aggregation_manifests(&endpoints, &groups))
+            .map(|m| api_path(m).unwrap())
+            .collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
         assert!(
             paths.contains(&"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io".to_owned()),
@@ -427,7 +432,7 @@ mod tests {
     fn metrics_registrations_match_karmada() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
-        let manifests = aggregation(&endpoints, &groups);
+        let manifests = aggregation_manifests(&endpoints, &groups);
         let registrations: Vec<String> = manifests[1..]
             .iter()
             .map(|service| {
@@ -452,7 +457,7 @@ mod tests {
         let object =
             json!({"metadata": {}, "spec": {"groupPriorityMinimum": 1, "versionPriority": 1, "service": service}});
         let service: APIService = serde_json::from_value(object).unwrap();
-        assert_eq!(others(&service).as_deref(), expected);
+        assert_eq!(foreign_server(&service).as_deref(), expected);
     }
 
     #[rstest::rstest]

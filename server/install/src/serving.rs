@@ -14,12 +14,12 @@ use super::{SERVICE_HOST, SYSTEM_NAMESPACE};
 
 pub const SECRET: &str = "crowsnest-serving";
 /// Remaining lifetime below which the certificate is renewed.
-const BEFORE_IT_ENDS: SignedDuration = SignedDuration::from_hours(120 * 24);
+const MIN_REMAINING_LIFETIME: SignedDuration = SignedDuration::from_hours(120 * 24);
 
 /// Content of the Secret.
 pub struct ServingSecret {
     pub authority: Credentials,
-    pub own: Credentials,
+    pub leaf: Credentials,
 }
 
 /// The certificate and key of a Secret.
@@ -34,55 +34,58 @@ fn text(secret: &Secret, key: &str) -> anyhow::Result<String> {
 }
 
 /// Reads the Secret; `None` if it does not exist.
-pub async fn kept(client: &kube::Client) -> anyhow::Result<Option<ServingSecret>> {
+pub async fn read_secret(client: &kube::Client) -> anyhow::Result<Option<ServingSecret>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let found =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let Some(secret) = found else { return Ok(None) };
     let authority = Credentials { certificate: text(&secret, "ca.crt")?, key: text(&secret, "ca.key")? };
-    Ok(Some(ServingSecret { authority, own: credentials(&secret)? }))
+    Ok(Some(ServingSecret { authority, leaf: credentials(&secret)? }))
 }
 
 /// The certificate for `hosts`: the stored one if it is valid for long enough, otherwise a new one of the same CA.
-pub fn renewed(kept: Option<ServingSecret>, hosts: &[&str], now: Timestamp) -> anyhow::Result<ServingSecret> {
-    let own = ["localhost", "127.0.0.1", SERVICE_HOST];
-    let names: Vec<String> = own.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
-    match kept {
-        Some(kept) if is_good(&kept.own.certificate, hosts, now)? => Ok(kept),
+pub fn issue_or_renew(stored: Option<ServingSecret>, hosts: &[&str], now: Timestamp) -> anyhow::Result<ServingSecret> {
+    let default_names = ["localhost", "127.0.0.1", SERVICE_HOST];
+    let names: Vec<String> = default_names.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
+    match stored {
+        Some(stored) if is_valid_for(&stored.leaf.certificate, hosts, now)? => Ok(stored),
         Some(ServingSecret { authority, .. }) => {
-            let own = Authority::of(authority.clone())?.server(&names)?;
-            Ok(ServingSecret { authority, own })
+            let leaf = Authority::from_credentials(authority.clone())?.issue_serving_certificate(&names)?;
+            Ok(ServingSecret { authority, leaf })
         }
         None => {
             let authority = Authority::generate("crowsnest")?;
-            Ok(ServingSecret { own: authority.server(&names)?, authority: authority.credentials().clone() })
+            Ok(ServingSecret {
+                leaf: authority.issue_serving_certificate(&names)?,
+                authority: authority.credentials().clone(),
+            })
         }
     }
 }
 
 impl ServingSecret {
     pub fn manifest(&self) -> Value {
-        let Self { authority, own } = self;
+        let Self { authority, leaf } = self;
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": SECRET, "namespace": SYSTEM_NAMESPACE},
             "data": {
-                "ca.crt": super::encoded(&authority.certificate), "ca.key": super::encoded(&authority.key),
-                "tls.crt": super::encoded(&own.certificate), "tls.key": super::encoded(&own.key),
+                "ca.crt": super::encode_base64(&authority.certificate), "ca.key": super::encode_base64(&authority.key),
+                "tls.crt": super::encode_base64(&leaf.certificate), "tls.key": super::encode_base64(&leaf.key),
             },
         })
     }
 }
 
 /// True if a certificate covers all `hosts` and is valid for long enough.
-fn is_good(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
-    let enough = now.checked_add(BEFORE_IT_ENDS)?;
+fn is_valid_for(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
+    let enough = now.checked_add(MIN_REMAINING_LIFETIME)?;
     let covered = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(ends(pem)? > enough && !covered.contains(&false))
+    Ok(expiry(pem)? > enough && !covered.contains(&false))
 }
 
 /// Expiry of the first certificate of a PEM.
-fn ends(pem: &str) -> anyhow::Result<Timestamp> {
+fn expiry(pem: &str) -> anyhow::Result<Timestamp> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("cannot parse a certificate")?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&der).context("cannot parse a certificate")?;
     Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
@@ -103,17 +106,17 @@ mod tests {
     #[test]
     fn certificates_are_renewed_by_the_same_ca() {
         let now = Timestamp::now();
-        let first = renewed(None, &["crowsnest.example.com"], now).unwrap();
-        let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());
+        let first = issue_or_renew(None, &["crowsnest.example.com"], now).unwrap();
+        let (authority, own) = (first.authority.certificate.clone(), first.leaf.certificate.clone());
         assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
-        let same = renewed(Some(first), &["crowsnest.example.com"], now).unwrap();
-        assert_eq!(same.own.certificate, own, "the certificate is valid for long enough");
-        let moved = renewed(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
-        assert!(moved.own.certificate != own && covers(&moved.own.certificate, "10.0.0.7").unwrap());
+        let same = issue_or_renew(Some(first), &["crowsnest.example.com"], now).unwrap();
+        assert_eq!(same.leaf.certificate, own, "the certificate is valid for long enough");
+        let moved = issue_or_renew(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
+        assert!(moved.leaf.certificate != own && covers(&moved.leaf.certificate, "10.0.0.7").unwrap());
         assert_eq!(moved.authority.certificate, authority);
-        let own = moved.own.certificate.clone();
+        let own = moved.leaf.certificate.clone();
         let later = now.checked_add(SignedDuration::from_hours(300 * 24)).unwrap();
-        let later = renewed(Some(moved), &["10.0.0.7"], later).unwrap();
-        assert!(later.own.certificate != own && later.authority.certificate == authority);
+        let later = issue_or_renew(Some(moved), &["10.0.0.7"], later).unwrap();
+        assert!(later.leaf.certificate != own && later.authority.certificate == authority);
     }
 }

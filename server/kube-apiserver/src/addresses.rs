@@ -12,7 +12,7 @@ use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_builtin::RANGE;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
-use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::object::{Object, format_time};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ChangeKind, ResourceKey};
 use crowsnest_registry::strategy::RequestContext;
@@ -26,7 +26,7 @@ const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// Creates the default ServiceCIDR if it is absent.
-pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
+pub async fn ensure_service_cidr(registry: &Arc<Registry>) -> ApiResult<()> {
     let Some(ranges) = registry.catalog.get(&Gvr::new(GROUP, "v1", "servicecidrs")) else { return Ok(()) };
     let range = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": NAME}, "spec": {"cidrs": [RANGE]},
@@ -37,7 +37,7 @@ pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
         _ => {}
     }
     let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
-    let now = time(ctx.now);
+    let now = format_time(ctx.now);
     let edit = Edit(Arc::new(move |range: &mut Value| {
         // Set once; missing if the server stopped between both writes.
         if range["status"]["conditions"].is_array() {
@@ -59,13 +59,13 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let objects = registry.catalog.get(&Gvr::new(GROUP, "v1", "ipaddresses"));
     let services = registry.catalog.get(&Gvr::new("", "v1", "services"));
     let (Some(objects), Some(services)) = (objects, services) else { return };
-    let keeper = Keeper { registry, objects };
+    let reconciler = AddressReconciler { registry, objects };
     loop {
-        let followed = tokio::select! {
-            followed = keeper.follow(&services) => followed,
+        let result = tokio::select! {
+            result = reconciler.reconcile_until_expired(&services) => result,
             () = cancelled.cancelled() => return,
         };
-        match followed {
+        match result {
             Err(Error::Closed) => return,
             // A full reconciliation covers missed changes.
             Err(error) => tracing::debug!(%error, "restarting the watch of Services"),
@@ -75,57 +75,57 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
 }
 
 /// Cluster IPs, with namespace and name of the Service that holds them.
-type Held = BTreeMap<String, (String, String)>;
+type Allocations = BTreeMap<String, (String, String)>;
 
-fn held<'a>(services: impl IntoIterator<Item = &'a Value>) -> Held {
-    let of = |service: &'a Value| {
+fn allocations<'a>(services: impl IntoIterator<Item = &'a Value>) -> Allocations {
+    let addresses_of = |service: &'a Value| {
         let owner = (service.namespace().to_owned(), service.name().to_owned());
         crowsnest_builtin::addresses(service).into_iter().map(move |address| (address, owner.clone()))
     };
-    services.into_iter().flat_map(of).collect()
+    services.into_iter().flat_map(addresses_of).collect()
 }
 
 /// The Service that an allocated IPAddress belongs to.
 fn parent(address: &Value) -> Option<(String, String)> {
     let reference = &address["spec"]["parentRef"];
-    let ours = address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR && reference["resource"] == "services";
+    let is_managed = address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR && reference["resource"] == "services";
     let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
-    ours.then(|| (text("namespace"), text("name")))
+    is_managed.then(|| (text("namespace"), text("name")))
 }
 
-struct Keeper {
+struct AddressReconciler {
     registry: Arc<Registry>,
     objects: ResourceRef,
 }
 
-impl Keeper {
-    /// Reconciles all objects, then follows changes of Services until the watch expires.
-    async fn follow(&self, services: &ResourceRef) -> Result<(), Error> {
+impl AddressReconciler {
+    /// Reconciles all objects, then those of changed Services until the watch expires.
+    async fn reconcile_until_expired(&self, services: &ResourceRef) -> Result<(), Error> {
         let since = self.registry.store.revision();
-        if let Err(error) = self.mend(services).await {
+        if let Err(error) = self.reconcile_all(services).await {
             tracing::warn!(%error, "cannot reconcile the IPAddresses of Services");
         }
         let mut watcher = self.registry.store.watch(&ResourceKey::new("", "services"), since)?;
         loop {
             for change in watcher.next().await? {
-                let now = change.body.value(change.revision)?;
-                let before = change.previous.as_ref().map(|(revision, body)| body.value(*revision)).transpose()?;
-                let now = held((change.kind != ChangeKind::Deleted).then_some(&now));
-                if let Err(error) = self.settle(&held(&before), &now).await {
+                let now = change.body.decode(change.revision)?;
+                let before = change.previous.as_ref().map(|(revision, body)| body.decode(*revision)).transpose()?;
+                let now = allocations((change.kind != ChangeKind::Deleted).then_some(&now));
+                if let Err(error) = self.update(&allocations(&before), &now).await {
                     tracing::warn!(%error, "cannot update the IPAddresses of a Service");
                 }
             }
         }
     }
 
-    async fn mend(&self, services: &ResourceRef) -> ApiResult<()> {
+    async fn reconcile_all(&self, services: &ResourceRef) -> ApiResult<()> {
         let known = self.registry.list_all(&self.objects).await?;
         let known = known.iter().filter_map(|address| Some((address.name().to_owned(), parent(address)?))).collect();
-        self.settle(&known, &held(&self.registry.list_all(services).await?)).await
+        self.update(&known, &allocations(&self.registry.list_all(services).await?)).await
     }
 
     /// Updates the IPAddresses from the previous to the current allocations.
-    async fn settle(&self, before: &Held, now: &Held) -> ApiResult<()> {
+    async fn update(&self, before: &Allocations, now: &Allocations) -> ApiResult<()> {
         let (ctx, options, mut warnings) = (loopback(""), loopback_options(), Vec::new());
         for (address, owner) in before.iter().filter(|(address, owner)| now.get(*address) != Some(owner)) {
             // An IPAddress of that name that was created manually is kept.

@@ -25,7 +25,7 @@ use crowsnest_registry::catalog::Catalog;
 use crowsnest_registry::error::{Error, Result};
 use crowsnest_registry::lifecycle::NamespaceLifecycle;
 use crowsnest_registry::resource::ResourceInfo;
-use crowsnest_registry::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
+use crowsnest_registry::storage::{Durability, HistoryLimits, Journal, MemoryJournal, SqliteJournal, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,7 @@ use crate::aggregation::authentication::{self, Trust};
 use crate::crd::controller::Controller as Definitions;
 use crate::discovery::{Discovery, GIT_VERSION};
 use crate::http::client::InProcessService;
-use crate::http::{self, Api, InFlight};
+use crate::http::{self, Api, InFlightLimits};
 use crate::services::ClusterServices;
 
 /// Storage of a server's objects and keys.
@@ -58,7 +58,7 @@ pub struct Config {
     pub data: Data,
     /// The served resources; see `builtin::resources`.
     pub resources: Vec<ResourceInfo>,
-    pub history: Limits,
+    pub history: HistoryLimits,
     /// Static bearer tokens.
     pub tokens: HashMap<String, UserInfo>,
     /// Issuer of accepted ID tokens.
@@ -73,7 +73,7 @@ pub struct Config {
     pub auditor: Auditor,
     /// Disabled admission plugins.
     pub disabled_admission: Vec<Plugin>,
-    pub in_flight: InFlight,
+    pub in_flight: InFlightLimits,
     /// Kubernetes version reported to clients, such as `v1.36.2`; API and documents are those of `GIT_VERSION`.
     pub version: String,
 }
@@ -85,7 +85,7 @@ impl Config {
             name: name.to_owned(),
             data,
             resources: crowsnest_builtin::resources(),
-            history: Limits::default(),
+            history: HistoryLimits::default(),
             tokens: HashMap::new(),
             oidc: None,
             signing: Algorithm::default(),
@@ -95,7 +95,7 @@ impl Config {
                 .to_vec(),
             auditor: Auditor::default(),
             disabled_admission: Vec::new(),
-            in_flight: InFlight::default(),
+            in_flight: InFlightLimits::default(),
             version: GIT_VERSION.to_owned(),
         }
     }
@@ -136,7 +136,7 @@ const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
 /// Issues the client certificate for extension API servers.
 fn front_proxy(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
-    let own = authority.client(FRONT_PROXY, &[])?;
+    let own = authority.issue_client_certificate(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
 
@@ -208,13 +208,13 @@ impl ApiServer {
         let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
         let reviewer: Weak<Authorizer> = Arc::downgrade(&authorizer);
-        registry.set_create_review(reviewer);
+        registry.set_create_authorizer(reviewer);
         let (auditor, authorizing) = (config.auditor, authorizer.clone());
         let discovery = Discovery::new(registry.clone(), config.version);
         let api = Api::new(discovery, authenticator, authorizing, auditor, config.in_flight, stopped.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
-        let serving = ServingCertificates::new(&authority.server(&config.names)?)?;
+        let serving = ServingCertificates::new(&authority.issue_serving_certificate(&config.names)?)?;
         let tls = Tls::new(serving.clone(), clients)?;
         let services = Arc::new(ClusterServices::new(&registry));
         let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&front_proxies)?)));
@@ -237,10 +237,10 @@ impl ApiServer {
             let allocators = ServiceAllocators::new(&registry.list_all(&services).await?);
             registry.set_allocators("", "services", Arc::new(allocators));
         }
-        bootstrap::write_defaults(&registry).await?;
+        bootstrap::ensure_defaults(&registry).await?;
         priority::write_system_classes(&registry).await?;
-        addresses::write_range(&registry).await?;
-        aggregate::pass(&registry).await?;
+        addresses::ensure_service_cidr(&registry).await?;
+        aggregate::aggregate_all(&registry).await?;
         server.watch_tasks(tasks.clone());
         tasks.keep("aggregation of ClusterRoles", aggregate::run(registry.clone(), stopped.clone()));
         // Ends at once if IPAddresses are not served.
@@ -250,7 +250,7 @@ impl ApiServer {
         tasks.keep("renewal of certificates", async move {
             let serves = authority.renew(&serving, &names, &stopped);
             let presents = renew("the front proxy's certificate", &stopped, || {
-                presented.present(front_proxy(&front_proxies)?);
+                presented.set_front_proxy_identity(front_proxy(&front_proxies)?);
                 Ok(())
             });
             tokio::join!(serves, presents);
@@ -279,9 +279,9 @@ impl ApiServer {
         let certificate = authority.certificate().to_owned();
         let (outbound, address) = (self.inner.outbound.clone(), address.to_owned());
         let present = move || {
-            let own = authority.client(WEBHOOK_CLIENT, &[])?;
+            let own = authority.issue_client_certificate(WEBHOOK_CLIENT, &[])?;
             let identity = Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() };
-            outbound.identify(&address, identity);
+            outbound.set_webhook_identity(&address, identity);
             Ok(())
         };
         present()?;
@@ -364,7 +364,7 @@ impl ApiServer {
 
     /// A kubeconfig with a new client certificate. `server_url` is `https://host:port`.
     pub fn kubeconfig(&self, user: &str, groups: &[String], server_url: &str) -> Result<String> {
-        let credentials = self.inner.authority.client(user, groups)?;
+        let credentials = self.inner.authority.issue_client_certificate(user, groups)?;
         Ok(self.inner.authority.kubeconfig(&self.inner.name, server_url, &credentials))
     }
 

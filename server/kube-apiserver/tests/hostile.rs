@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::serve::serve;
-use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::http::InFlightLimits;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -43,10 +43,10 @@ struct Running {
 }
 
 async fn started() -> Running {
-    started_with(InFlight::default()).await
+    started_with(InFlightLimits::default()).await
 }
 
-async fn started_with(in_flight: InFlight) -> Running {
+async fn started_with(in_flight: InFlightLimits) -> Running {
     let mut config = Config { in_flight, ..Config::new("hostile", Data::Memory) };
     for token in [ORDINARY, OTHER] {
         let groups = vec!["system:authenticated".to_owned()];
@@ -293,7 +293,7 @@ async fn slow_clients_do_not_delay_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excess_requests_are_rejected_with_retry_after() {
     // One permit per user, and one waiting request.
-    let running = started_with(InFlight { writes: 2, ..InFlight::default() }).await;
+    let running = started_with(InFlightLimits { writes: 2, ..InFlightLimits::default() }).await;
     let binding = json!({
         "metadata": {"name": "all-may-write"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},

@@ -52,9 +52,9 @@ impl PodRuntime for RegistryRuntime {
 pub fn install(registry: &Registry, kubelet: &Arc<Kubelet>) {
     let backend: Arc<dyn Connect> = Arc::new(PodBackend(kubelet.clone()));
     for subresource in ["log", "exec", "attach", "portforward", "proxy"] {
-        registry.set_connect("", "pods", subresource, backend.clone());
+        registry.register_connect("", "pods", subresource, backend.clone());
     }
-    registry.set_connect("", "services", "proxy", Arc::new(ServiceBackend(kubelet.clone())));
+    registry.register_connect("", "services", "proxy", Arc::new(ServiceBackend(kubelet.clone())));
 }
 
 struct PodBackend(Arc<Kubelet>);

@@ -41,7 +41,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::idle::Limits;
+use self::idle::StreamTimeouts;
 use self::logs::{LogOptions, LogSource, select_run};
 use self::pods::{Container, Endpoint, Pod, PodRef, PodRuntime, Run};
 use self::portforward::Dial;
@@ -71,7 +71,7 @@ pub enum Subresource {
 /// Serves the streaming subresources of all pods of one member.
 pub struct Kubelet {
     runtime: Arc<dyn PodRuntime>,
-    limits: Limits,
+    timeouts: StreamTimeouts,
     runs: Mutex<Runs>,
     processes: Processes,
     volumes: Volumes,
@@ -83,14 +83,14 @@ pub struct Kubelet {
 
 impl Kubelet {
     pub fn new(runtime: Arc<dyn PodRuntime>) -> Arc<Self> {
-        Self::with_limits(runtime, Limits::default())
+        Self::with_timeouts(runtime, StreamTimeouts::default())
     }
 
-    pub fn with_limits(runtime: Arc<dyn PodRuntime>, limits: Limits) -> Arc<Self> {
+    pub fn with_timeouts(runtime: Arc<dyn PodRuntime>, timeouts: StreamTimeouts) -> Arc<Self> {
         let stopping = CancellationToken::new();
         Arc::new(Self {
             runtime,
-            limits,
+            timeouts,
             runs: Mutex::default(),
             processes: Processes::default(),
             volumes: Volumes::default(),
@@ -232,13 +232,13 @@ impl Kubelet {
         F: FnOnce(Session) -> R + Send + 'static,
         R: Future<Output = Outcome> + Send,
     {
-        let (response, upgrade) = upgrade::remote_command(request, self.limits.idle)?;
-        let limits = self.limits;
+        let (response, upgrade) = upgrade::remote_command(request, self.timeouts.idle)?;
+        let timeouts = self.timeouts;
         self.session(async move {
             let ended = match upgrade {
                 Upgrade::None => Ok(()),
                 Upgrade::Spdy(io, version) => match io.await {
-                    Ok(io) => remotecommand::serve_spdy(io, version, options, limits, process)
+                    Ok(io) => remotecommand::serve_spdy(io, version, options, timeouts, process)
                         .await
                         .map_err(std::io::Error::other),
                     Err(error) => Err(error),
@@ -271,16 +271,16 @@ impl Kubelet {
         let ports: Result<Vec<u16>, _> = ports.filter(|p| !p.is_empty()).map(str::parse).collect();
         let ports = ports.map_err(|_| ApiError::bad_request("unable to parse a port"))?;
         let dial: Arc<dyn Dial> = Arc::new(PodDial { pod: pod.clone(), kubelet: self.clone() });
-        let (response, upgrade) = upgrade::port_forward(request, !ports.is_empty(), self.limits.idle)?;
-        let limits = self.limits;
+        let (response, upgrade) = upgrade::port_forward(request, !ports.is_empty(), self.timeouts.idle)?;
+        let timeouts = self.timeouts;
         self.session(async move {
             let ended = match upgrade {
                 Upgrade::None => Ok(()),
                 Upgrade::Spdy(io, tunnelled) => match io.await {
-                    Ok(io) if tunnelled => portforward::serve_spdy(websocket::tunnel(io).await, limits, dial)
+                    Ok(io) if tunnelled => portforward::serve_spdy(websocket::tunnel(io).await, timeouts, dial)
                         .await
                         .map_err(std::io::Error::other),
-                    Ok(io) => portforward::serve_spdy(io, limits, dial).await.map_err(std::io::Error::other),
+                    Ok(io) => portforward::serve_spdy(io, timeouts, dial).await.map_err(std::io::Error::other),
                     Err(error) => Err(error),
                 },
                 Upgrade::WebSocket(io, encoding) => match io.await {

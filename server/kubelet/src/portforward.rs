@@ -12,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::time::timeout;
 
-use super::idle::Limits;
+use super::idle::StreamTimeouts;
 use super::spdy::{self, RstStatus, Stream};
 use super::stream::{Input, Sink};
 use super::websocket::{Channels, Encoding};
@@ -70,7 +70,7 @@ async fn pump(mut inbound: Input, outbound: &dyn Sink, target: DuplexStream) -> 
 }
 
 /// Serves port-forward over a SPDY connection: each forwarded connection has an error and a data stream.
-pub async fn serve_spdy<T>(io: T, limits: Limits, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
+pub async fn serve_spdy<T>(io: T, timeouts: StreamTimeouts, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -91,7 +91,7 @@ where
                 match pair(&mut pairs, stream) {
                     Ok(Some((error, data))) => forwards.push(forward(error, data, dial.clone())),
                     Ok(None) => waits.push(async move {
-                        tokio::time::sleep(limits.stream_creation).await;
+                        tokio::time::sleep(timeouts.stream_creation).await;
                         id
                     }),
                     Err(stream) => stream.split().1.reset(RstStatus::PROTOCOL_ERROR).await?,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::idle::Limits;
+use super::idle::StreamTimeouts;
 use super::spdy::{self, RstStatus};
 use super::stream::{Input, Output, Sink};
 use super::websocket::{Channels, Encoding};
@@ -128,7 +128,7 @@ pub async fn serve_spdy<T, F, R>(
     io: T,
     version: Version,
     options: Options,
-    limits: Limits,
+    timeouts: StreamTimeouts,
     process: F,
 ) -> Result<(), spdy::SpdyError>
 where
@@ -140,7 +140,7 @@ where
     let driver = driver.run();
     tokio::pin!(driver);
     let work = async {
-        let collected = timeout(limits.stream_creation, collect(&mut connection, version, &options)).await;
+        let collected = timeout(timeouts.stream_creation, collect(&mut connection, version, &options)).await;
         let Ok(Some((error, session, pump))) = collected else { return connection.close().await };
         let (stdout, stderr) = (session.stdout.clone(), session.stderr.clone());
         let outcome = tokio::select! {

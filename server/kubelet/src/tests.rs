@@ -51,10 +51,10 @@ fn running(name: &str) -> Value {
 }
 
 fn kubelet() -> Arc<Kubelet> {
-    kubelet_with(Limits::default())
+    kubelet_with(StreamTimeouts::default())
 }
 
-fn kubelet_with(limits: Limits) -> Arc<Kubelet> {
+fn kubelet_with(timeouts: StreamTimeouts) -> Arc<Kubelet> {
     let web = json!([{
         "name": "web", "image": "nginx:1.25", "ports": [{"containerPort": 80, "name": "http"}],
         "env": [{"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "conf", "key": "colour"}}}, {"name": "TWO", "value": "$(COLOUR)-2"}],
@@ -77,7 +77,7 @@ fn kubelet_with(limits: Limits) -> Arc<Kubelet> {
         (("services", "front".to_owned()), Arc::new(service)),
         (("configmaps", "conf".to_owned()), Arc::new(json!({"data": {"colour": "green"}}))),
     ]));
-    Kubelet::with_limits(Arc::new(objects), limits)
+    Kubelet::with_timeouts(Arc::new(objects), timeouts)
 }
 
 /// Returns a client connection to a server that serves `/{pod}/{subresource}?query` from the kubelet.
@@ -337,7 +337,7 @@ const SHORT: Duration = Duration::from_millis(200);
 #[case("data", "")]
 #[tokio::test]
 async fn unpaired_streams_are_reset_after_the_timeout(#[case] kind: &str, #[case] expected: &str) {
-    let kubelet = kubelet_with(Limits { stream_creation: SHORT, ..Limits::default() });
+    let kubelet = kubelet_with(StreamTimeouts { stream_creation: SHORT, ..StreamTimeouts::default() });
     let mut client = SpdyClient::upgrade(&kubelet, "/web/portforward", "portforward.k8s.io").await;
     let half = client.open(&[("streamtype", kind), ("port", "80"), ("requestid", "7")]).await;
     let mut text = Vec::new();
@@ -361,7 +361,7 @@ async fn unpaired_streams_are_reset_after_the_timeout(#[case] kind: &str, #[case
 #[case::port_forward("/web/portforward", "portforward.k8s.io")]
 #[tokio::test]
 async fn idle_spdy_sessions_end(#[case] path: &str, #[case] protocol: &str) {
-    let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
+    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT, ..StreamTimeouts::default() });
     let mut client = SpdyClient::upgrade(&kubelet, path, protocol).await;
     assert!(client.reader.next().await.unwrap().is_none(), "the connection is closed");
     kubelet.sessions.close();
@@ -370,7 +370,7 @@ async fn idle_spdy_sessions_end(#[case] path: &str, #[case] protocol: &str) {
 
 #[tokio::test]
 async fn idle_websockets_end_and_active_ones_continue() {
-    let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
+    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT, ..StreamTimeouts::default() });
     let path = "/web/exec?command=cat&stdin=true&stdout=true";
     let mut idle = websocket(&kubelet, path, "v5.channel.k8s.io").await;
     let mut active = websocket(&kubelet, path, "v5.channel.k8s.io").await;

@@ -11,7 +11,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::idle::Idle;
+use super::idle::IdleTimeout;
 use super::portforward;
 use super::remotecommand::Version;
 use super::websocket::Encoding;
@@ -22,7 +22,7 @@ const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-v
 const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
 
 /// The connection after the response has been sent. It fails when idle.
-pub type Pending = BoxFuture<'static, io::Result<Idle<TokioIo<Upgraded>>>>;
+pub type Pending = BoxFuture<'static, io::Result<IdleTimeout<TokioIo<Upgraded>>>>;
 
 /// The protocol after the response.
 pub enum Upgrade<S, W> {
@@ -147,7 +147,7 @@ fn switching(request: Request<Body>, protocol: &'static str, idle: Duration) -> 
     let upgrade = hyper::upgrade::on(&mut request);
     let pending = Box::pin(async move {
         let switched = upgrade.await.map_err(io::Error::other)?;
-        Ok(Idle::new(TokioIo::new(switched), idle))
+        Ok(IdleTimeout::new(TokioIo::new(switched), idle))
     });
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use bytes::{Bytes, BytesMut};
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_apimachinery::status::{ApiError, Details};
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -109,6 +109,6 @@ pub(crate) async fn post(api: &dyn Api, uri: String, body: Value) -> Result<Valu
 /// A URI with these query parameters; those without a value are left out.
 pub(crate) fn uri(path: &str, parameters: &[(&str, &str)]) -> String {
     let set = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let query: Vec<String> = set.map(|(name, value)| format!("{name}={}", percent_encoded(value))).collect();
+    let query: Vec<String> = set.map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }

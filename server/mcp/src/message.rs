@@ -1,6 +1,6 @@
 //! JSON-RPC messages and their errors.
 
-use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use serde_json::{Map, Value, json};
 
 pub const PARSE_ERROR: i64 = -32700;
@@ -18,7 +18,7 @@ pub const HEADER_MISMATCH: i64 = -32020;
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
 /// Maximum size of a message in bytes, that of any request to an API server.
-pub const MAX_MESSAGE: usize = MAX_REQUEST_BODY;
+pub const MAX_MESSAGE: usize = MAX_REQUEST_BODY_BYTES;
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crowsnest_apiserver::authn::{self, PeerCertificate};
 
-pub use crowsnest_apiserver::authn::peer::roots;
+pub use crowsnest_apiserver::authn::peer::parse_roots;
 pub use crowsnest_apiserver::authn::{ClientAuthorities as Authorities, PeerCertificate as Certificate};
 
 /// The client of a connection.

@@ -1,7 +1,7 @@
 //! HTTP responses: JSON bodies and `Status` objects.
 
 use axum::body::Bytes;
-use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::body;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -55,7 +55,7 @@ impl axum::response::IntoResponse for HandlerError {
 
 /// Reads a body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
 pub async fn collect(body: Body) -> Result<Bytes, ApiError> {
-    collect_within(body, MAX_REQUEST_BODY).await
+    collect_within(body, MAX_REQUEST_BODY_BYTES).await
 }
 
 /// Reads a body as a whole. Fails with 413 if it has more than `limit` bytes.

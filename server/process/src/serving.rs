@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::ServingCertificates;
 use crowsnest_apiserver::authn::peer::AuthorityError;
-use crowsnest_apiserver::serve::{prepare, read_ahead};
+use crowsnest_apiserver::serve::{read_ahead, set_socket_options};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::client_certificate::{Authorities, Peer, roots};
+use crate::client_certificate::{Authorities, Peer, parse_roots};
 
 /// Maximum time for open requests after shutdown began.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Tls {
     }
 
     /// For browsers: no client certificate is requested.
-    pub fn anybody(serving: Arc<ServingCertificates>) -> Self {
+    pub fn without_client_certificates(serving: Arc<ServingCertificates>) -> Self {
         let mut config =
             rustls::ServerConfig::builder()
                 .with_no_client_auth()
@@ -122,7 +122,7 @@ impl Active {
     }
 
     fn mutual(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
-        let roots = Arc::new(roots(clients, "the client CA")?);
+        let roots = Arc::new(parse_roots(clients, "the client CA")?);
         let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
         let mut config = builder.with_cert_resolver(serving);
@@ -134,7 +134,7 @@ impl Active {
         let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = match clients {
             Some(pem) => {
-                let roots = Arc::new(roots(pem, "the client CA")?);
+                let roots = Arc::new(parse_roots(pem, "the client CA")?);
                 let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
                 builder.with_client_cert_verifier(verifier)
             }
@@ -206,7 +206,7 @@ async fn accept(
                 }
             },
         };
-        prepare(&socket);
+        set_socket_options(&socket);
         let tls = tls.as_ref().map(|tls| tls.active.load_full());
         let (router, session) = (router.clone(), sessions.token());
         let stopping = shutdown.clone();

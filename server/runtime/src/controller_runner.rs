@@ -11,7 +11,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_controllers::reports::Reports;
-use crowsnest_controllers::runtime::write_fence::{Fence, Now};
+use crowsnest_controllers::runtime::write_fence::{ClockReading, Fence};
 use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, UnhealthyReason};
 use crowsnest_index::Index;
 use futures::{Stream, StreamExt};
@@ -179,7 +179,7 @@ impl ControllerRunner {
     }
 
     /// Waits until this process or another one holds the Leases.
-    pub async fn decided(&self) -> LeadershipStatus {
+    pub async fn wait_until_decided(&self) -> LeadershipStatus {
         let mut standing = self.standing.clone();
         let known =
             standing.wait_for(|standing| !matches!(standing, LeadershipStatus::Following { leader: None })).await;
@@ -258,7 +258,7 @@ impl ElectionTask {
             };
             let ended = async {
                 match fence {
-                    Some(fence) => fence.ended().await,
+                    Some(fence) => fence.wait_for_end().await,
                     None => std::future::pending().await,
                 }
             };
@@ -282,7 +282,7 @@ impl ElectionTask {
             self.campaign.release().await;
             return;
         }
-        let began = Now::read();
+        let began = ClockReading::now();
         let electing = tokio::time::timeout(attempt(&self.election.times), self.campaign.try_acquire_or_renew());
         let Some(outcome) = stop.run_until_cancelled(electing).await else { return };
         match outcome {
@@ -310,7 +310,7 @@ impl ElectionTask {
             },
             _ => Ok(()),
         };
-        match self.index.ready().and(well) {
+        match self.index.check_ready().and(well) {
             Ok(()) => {
                 self.unwell = None;
                 Ok(())
@@ -323,10 +323,10 @@ impl ElectionTask {
         }
     }
 
-    async fn become_leader(&mut self, term: u64, began: Now) {
+    async fn become_leader(&mut self, term: u64, began: ClockReading) {
         let duration = self.election.times.renew;
         if let State::Active { fence, term: current, .. } = &self.state {
-            if *current == term && fence.is_open(Now::read()) {
+            if *current == term && fence.is_open(ClockReading::now()) {
                 fence.extend(began, duration);
                 return;
             }
@@ -340,7 +340,7 @@ impl ElectionTask {
         let config = Config { fence: fence.clone(), ..self.config.clone() };
         let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
         self.publish(&manager);
-        tracing::info!(term, me = self.election.me, "became leader");
+        tracing::info!(term, identity = self.election.identity, "became leader");
         self.standing.send_replace(LeadershipStatus::Leading { term });
         self.state = State::Active { manager, fence, term };
     }

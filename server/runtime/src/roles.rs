@@ -69,7 +69,7 @@ impl Roles {
         let endpoints = EndpointRules::allowing_local(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
         let fleet = Fleet::start(control_plane, options).await?;
-        let options = IndexOptions { chosen_labels: crowsnest_controllers::cache::chosen_labels(), ..config.cache };
+        let options = IndexOptions { indexed_labels: crowsnest_controllers::cache::indexed_labels(), ..config.cache };
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,
             Err(error) => {
@@ -83,9 +83,13 @@ impl Roles {
         let (progress, registered) =
             tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
         let (registrations, registrations_read) = tokio::sync::watch::channel(None);
-        let readers = crowsnest_controllers::search::resource_registry::Readers { progress, registrations };
-        let registries =
-            crowsnest_controllers::search::resource_registry::run(fleet.clone(), index.clone(), readers, stop.clone());
+        let publishers = crowsnest_controllers::search::resource_registry::Publishers { progress, registrations };
+        let registries = crowsnest_controllers::search::resource_registry::run(
+            fleet.clone(),
+            index.clone(),
+            publishers,
+            stop.clone(),
+        );
         let backend_store_counters = crowsnest_controllers::search::backend_stores::Counters::default();
         let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
             index: index.clone(),
@@ -129,7 +133,7 @@ impl Roles {
             }
         };
         note("fleet", running.fleet.ready());
-        note("cache", running.index.ready());
+        note("cache", running.index.check_ready());
         note("controllers", running.controller_runner.health());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
             note("registries", Err("the task stopped unexpectedly".to_owned()));
@@ -163,7 +167,7 @@ impl Running {
         if self.stop.is_cancelled() {
             return Vec::new();
         }
-        let mut deaths = self.index.dead();
+        let mut deaths = self.index.failed_workers();
         deaths.extend(self.controller_runner.death().map(|why| format!("controllers: {why}")));
         if self.registries.is_finished() {
             deaths.push("registries: the task stopped unexpectedly".to_owned());

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::ordered::{self, Json};
 use super::reader::Reader;
-use super::{Schema, Type, canonical_micro_time, canonical_time, normalise};
+use super::{Schema, Type, canonical_micro_time, canonical_time, normalize};
 
 /// Result of decoding.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Decoded {
     /// Strict findings in document order: `duplicate field "data.x"`, `unknown field "spec.replica"`.
     pub strict: Vec<String>,
     /// Error for a value of a wrong type, in which case the object must not be used.
-    pub wrong: Option<String>,
+    pub type_error: Option<String>,
 }
 
 /// Expected kind of a body.
@@ -78,8 +78,8 @@ pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
         )));
     }
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
-    let decoded = finish(json, schema.as_deref());
-    match decoded.wrong {
+    let decoded = read_and_normalize(json, schema.as_deref());
+    match decoded.type_error {
         Some(wrong) => Err(ApiError::bad_request(wrong)),
         None => Ok(decoded.object),
     }
@@ -96,16 +96,16 @@ pub fn metadata_error(object: &Value) -> Option<String> {
     if fits(&schema, metadata) {
         return None;
     }
-    let wrong = decode_value(metadata.clone(), &schema).wrong?;
+    let wrong = decode_value(metadata.clone(), &schema).type_error?;
     Some(wrong.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
 }
 
-/// Normalizes metadata like Go, which drops nulls. The reset of managers is preserved.
+/// Normalizes metadata like Go, which drops nulls. An empty `managedFields` list, which requests a reset, is preserved.
 pub fn normalize_metadata(object: &mut Value) {
-    keep_wish(object);
+    preserve_reset(object);
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
     if let (Some(schema), Some(metadata)) = (schema, object.get_mut("metadata")) {
-        normalise(&schema, metadata);
+        normalize(&schema, metadata);
     }
 }
 
@@ -127,7 +127,7 @@ pub fn fits(schema: &Schema, value: &Value) -> bool {
         | (Type::Boolean, Value::Bool(_))
         | (Type::Number, Value::Number(_))
         | (Type::IntOrString, Value::String(_)) => true,
-        (Type::Integer, Value::Number(number)) => is_whole(schema, number),
+        (Type::Integer, Value::Number(number)) => fits_integer(schema, number),
         (Type::Time, Value::String(text)) => canonical_time(text).is_ok(),
         (Type::MicroTime, Value::String(text)) => canonical_micro_time(text).is_ok(),
         _ => false,
@@ -135,7 +135,7 @@ pub fn fits(schema: &Schema, value: &Value) -> bool {
 }
 
 /// True for an integer within the range of the schema's format.
-pub(super) fn is_whole(schema: &Schema, number: &Number) -> bool {
+pub(super) fn fits_integer(schema: &Schema, number: &Number) -> bool {
     number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok())
 }
 
@@ -146,32 +146,35 @@ pub fn parse_json(body: &[u8]) -> Result<Value, String> {
 
 /// Like [`parse_json`], with strict findings: `duplicate field "data.x"`.
 pub fn read_json(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let decoded = finish(ordered::parse(body)?, None);
+    let decoded = read_and_normalize(ordered::parse(body)?, None);
     Ok((decoded.object, decoded.strict))
 }
 
 /// Decodes a value by a schema, regardless of its kind. Used for patch results, whose errors the caller formats.
 pub fn decode_value(object: Value, schema: &Schema) -> Decoded {
-    finish(Json::from_value(object), Some(schema))
+    read_and_normalize(Json::from_value(object), Some(schema))
 }
 
 /// Result of [`check`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckResult {
     /// `unknown field "spec.replica"`.
     pub unknown: Vec<String>,
     /// `json: cannot unmarshal string into Go struct field …`.
-    pub wrong: Option<String>,
+    pub type_error: Option<String>,
 }
 
 /// Finds unknown fields and, in built-in kinds, values of a wrong type.
-pub fn check(schema: &Schema, object: &Value) -> Checked {
+pub fn check(schema: &Schema, object: &Value) -> CheckResult {
     if schema.name.is_some() {
         let decoded = decode_value(object.clone(), schema);
-        return Checked { unknown: decoded.strict, wrong: decoded.wrong };
+        return CheckResult { unknown: decoded.strict, type_error: decoded.type_error };
     }
-    let unknown = super::unknown(schema, object);
-    Checked { unknown: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(), wrong: None }
+    let unknown = super::unknown_fields(schema, object);
+    CheckResult {
+        unknown: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(),
+        type_error: None,
+    }
 }
 
 fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
@@ -188,8 +191,8 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
     };
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
     check_kind(&api_version, &kind, expected)?;
-    let mut decoded = finish(json, expected.schema);
-    if let Some(wrong) = &decoded.wrong {
+    let mut decoded = read_and_normalize(json, expected.schema);
+    if let Some(wrong) = &decoded.type_error {
         return Err(cannot_be_handled(&kind, &api_version, expected, wrong));
     }
     if let Value::Object(fields) = &mut decoded.object {
@@ -204,7 +207,7 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
     Ok(decoded)
 }
 
-/// The 400 error for strict findings if `fieldValidation=Strict`.
+/// The 400 error for strict findings, for requests with `fieldValidation=Strict`.
 pub fn strict_error(findings: &[String], expected: &Expected<'_>) -> ApiError {
     cannot_be_handled("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
 }
@@ -215,8 +218,9 @@ fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why
     ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
 }
 
-/// Error if an object cannot be decoded as the expected built-in kind because it names another one.
-pub fn other_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> Option<String> {
+/// The error if `api_version` and `kind` of an object name another kind than the expected built-in one; absent values
+/// match.
+pub fn kind_mismatch(api_version: &str, kind: &str, expected: &Expected<'_>) -> Option<String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let (group, version) = if api_version.is_empty() { (expected.group, expected.version) } else { (group, version) };
     let named = if kind.is_empty() { expected.kind } else { kind };
@@ -261,7 +265,7 @@ fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResu
             )
         }));
     }
-    let why = other_kind(api_version, kind, expected).unwrap_or_default();
+    let why = kind_mismatch(api_version, kind, expected).unwrap_or_default();
     Err(cannot_be_handled(named, api_version, expected, &why))
 }
 
@@ -279,7 +283,8 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
+/// Reads a document by a schema and normalizes it; without the schema of a built-in kind, all fields are kept.
+fn read_and_normalize(json: Json, schema: Option<&Schema>) -> Decoded {
     let mut reader = Reader::default();
     let mut object = match schema {
         Some(schema) if schema.name.is_some() => {
@@ -287,18 +292,19 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
         }
         _ => reader.untyped(json, &mut String::new()),
     };
-    keep_wish(&mut object);
-    let wrong = reader.fatal.or(reader.wrong);
-    if wrong.is_none()
+    preserve_reset(&mut object);
+    let type_error = reader.fatal.or(reader.type_error);
+    if type_error.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())
     {
-        normalise(schema, &mut object);
+        normalize(schema, &mut object);
     }
-    Decoded { object, strict: reader.strict, wrong }
+    Decoded { object, strict: reader.strict, type_error }
 }
 
-/// Preserves an empty list of managers, which requests a reset and would be dropped by normalization.
-pub(crate) fn keep_wish(object: &mut Value) {
+/// Replaces an empty `managedFields` list, which requests a reset and would be dropped by normalization, by the
+/// equivalent `[{}]`.
+pub(crate) fn preserve_reset(object: &mut Value) {
     let managers = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     if let Some(list) = managers.filter(|list| list.as_array().is_some_and(Vec::is_empty)) {
         *list = Value::Array(vec![Value::Object(Map::new())]);

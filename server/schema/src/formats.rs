@@ -30,12 +30,12 @@ pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
 pattern!(BASE64, r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$");
 pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$");
 pattern!(DATE, r"^\d{4}-\d{2}-\d{2}$");
-pattern!(COUNTED, r"(\d+)\s*([A-Za-zµ]+)");
+pattern!(COUNT_AND_UNIT, r"(\d+)\s*([A-Za-zµ]+)");
 pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
 pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
 
-/// An IPv4 address without leading zeros, which C interprets as octal.
-pub fn without_zeros(text: &str) -> String {
+/// Removes leading zeros from the parts of an IPv4 address. They are ambiguous, because C interprets such parts as octal.
+pub fn strip_leading_zeros(text: &str) -> String {
     let trimmed = |part: &str| match part.trim_start_matches('0') {
         "" if !part.is_empty() => "0".to_owned(),
         rest => rest.to_owned(),
@@ -49,7 +49,7 @@ pub fn fits(format: &str, text: &str) -> bool {
         "date-time" | "datetime" => date_time(text),
         "date" => date(text),
         "duration" => duration(text).is_some(),
-        "ipv4" => without_zeros(text).parse::<Ipv4Addr>().is_ok(),
+        "ipv4" => strip_leading_zeros(text).parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => cidr(text),
         "mac" => MAC.is_match(text) || DOTTED_MAC.is_match(text),
@@ -59,9 +59,9 @@ pub fn fits(format: &str, text: &str) -> bool {
             text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text)
         }
         "uuid" => UUID.is_match(text),
-        "uuid3" => uuid_of(text, "3"),
-        "uuid4" => uuid_of(text, "4"),
-        "uuid5" => uuid_of(text, "5"),
+        "uuid3" => is_uuid_version(text, "3"),
+        "uuid4" => is_uuid_version(text, "4"),
+        "uuid5" => is_uuid_version(text, "5"),
         "byte" => BASE64.is_match(text),
         "bsonobjectid" => BSON.is_match(text),
         "hexcolor" => HEX_COLOR.is_match(text),
@@ -77,15 +77,16 @@ pub fn fits(format: &str, text: &str) -> bool {
     }
 }
 
-/// A text of format `duration`: as in Go (`1h30m`), or as the sum of all counted units in it (`2 days`, `P1D`).
+/// Parses a text of format `duration`: Go's notation (`1h30m`), or the sum of all numbers with a unit in the text
+/// (`2 days`, `P1D`).
 pub fn duration(text: &str) -> Option<SignedDuration> {
     if let Ok(duration) = crowsnest_apimachinery::duration::parse(text) {
         return Some(duration);
     }
     let mut sum: Option<i64> = None;
-    for found in COUNTED.captures_iter(text) {
+    for found in COUNT_AND_UNIT.captures_iter(text) {
         let count: i64 = found[1].parse().ok()?;
-        if let Some(nanoseconds) = unit(&found[2]) {
+        if let Some(nanoseconds) = unit_nanoseconds(&found[2]) {
             // Go's sum of 64 bits overflows silently.
             sum = Some(sum.unwrap_or(0).wrapping_add(count.wrapping_mul(nanoseconds)));
         }
@@ -94,7 +95,7 @@ pub fn duration(text: &str) -> Option<SignedDuration> {
 }
 
 /// Nanoseconds of a time unit, by its symbol or a word that starts with its name.
-fn unit(word: &str) -> Option<i64> {
+fn unit_nanoseconds(word: &str) -> Option<i64> {
     const UNITS: [(&[&str], &str, i64); 8] = [
         (&["ns"], "nano", 1),
         (&["us", "µs"], "micro", 1_000),
@@ -106,9 +107,9 @@ fn unit(word: &str) -> Option<i64> {
         (&["w"], "week", 604_800_000_000_000),
     ];
     let word = word.to_lowercase();
-    let is_meant =
+    let is_named =
         |(symbols, name, _): &&(&[&str], &str, i64)| symbols.contains(&word.as_str()) || word.starts_with(name);
-    UNITS.iter().find(is_meant).map(|(_, _, nanoseconds)| *nanoseconds)
+    UNITS.iter().find(is_named).map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
 fn date(text: &str) -> bool {
@@ -120,7 +121,7 @@ fn date_time(text: &str) -> bool {
     let text = text.to_lowercase();
     let mut parts = text.split('t');
     let (Some(day), Some(time)) = (parts.next(), parts.next()) else { return false };
-    date(day) && TIME.captures(time).is_some_and(|of| &of[1] <= "23" && &of[2] <= "59" && &of[3] <= "59")
+    date(day) && TIME.captures(time).is_some_and(|c| &c[1] <= "23" && &c[2] <= "59" && &c[3] <= "59")
 }
 
 fn cidr(text: &str) -> bool {
@@ -140,7 +141,7 @@ fn opaque_uri(text: &str) -> bool {
     })
 }
 
-fn uuid_of(text: &str, version: &str) -> bool {
+fn is_uuid_version(text: &str, version: &str) -> bool {
     UUID.captures(text).is_some_and(|c| {
         let variant = version == "3" || matches!(c[2].to_ascii_lowercase().as_str(), "8" | "9" | "a" | "b");
         &c[1] == version && variant
@@ -151,6 +152,7 @@ fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
+/// True if the digits have a valid Luhn checksum.
 fn luhn(text: &str) -> bool {
     let digits = digits(text);
     let sum: u32 = digits
@@ -210,7 +212,7 @@ mod tests {
     #[case("5", None)]
     #[case("5 parsecs", None)]
     #[case("99999999999999999999d", None)]
-    fn durations_are_those_of_the_format(#[case] text: &str, #[case] seconds: Option<i64>) {
+    fn durations_are_parsed(#[case] text: &str, #[case] seconds: Option<i64>) {
         assert_eq!(duration(text).map(|duration| duration.as_secs()), seconds);
     }
 }

@@ -110,8 +110,8 @@ mod tests {
             ),
             ("core.ScopeSelector", json!({"matchExpressions": []}), r#"{"MatchExpressions":[]}"#),
         ];
-        for (name, value, wanted) in cases {
-            assert_eq!(internal_text(name, &value), wanted, "{name}");
+        for (name, value, expected) in cases {
+            assert_eq!(internal_text(name, &value), expected, "{name}");
         }
         let pod = json!({"hostNetwork": true, "securityContext": {"runAsUser": 5}});
         let text = internal_text("core.PodSpec", &pod);

@@ -34,9 +34,9 @@ pub mod table;
 mod tests;
 mod time;
 
-pub use decode::{Checked, check};
-pub use normal::normalise;
-pub use prune::{prune, unknown};
+pub use decode::{CheckResult, check};
+pub use normal::normalize;
+pub use prune::{prune, unknown_fields};
 pub use time::{canonical_micro_time, canonical_time};
 
 /// Type of a node. Kubernetes scalars with their own JSON encoding are separate types.
@@ -104,7 +104,8 @@ pub struct Schema {
     pub additional: Option<Node>,
     /// Elements of a list.
     pub items: Option<Node>,
-    /// Objects, and objects in a list, of a type that also has other forms (`JSONSchemaPropsOrBool`).
+    /// Schema of the object form, also inside a list, of a type that accepts other JSON forms as well
+    /// (`JSONSchemaPropsOrBool`, `JSONSchemaPropsOrArray`).
     pub variant: Option<Node>,
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`.
@@ -143,11 +144,14 @@ pub struct GoField {
     pub order: u16,
 }
 
-/// Option of the JSON tag.
+/// Option of the Go field's JSON tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Omit {
+    /// Without option: the field is always encoded.
     Never,
+    /// `omitempty`.
     Empty,
+    /// `omitzero`.
     Zero,
 }
 
@@ -158,7 +162,7 @@ impl GoField {
 }
 
 impl Field {
-    pub fn of(node: Node) -> Self {
+    pub fn new(node: Node) -> Self {
         Self { node, default: None, patch_strategy: PatchStrategy::Unset, patch_merge_key: None, go: None }
     }
 }

@@ -6,11 +6,11 @@ use super::{Field, GoField, Omit, Schema, Type};
 
 /// Adds what Go encodes for absent values (`status: {}`, `name: ""`), and drops what `omitempty` omits. Idempotent;
 /// for custom resources only nulls are dropped.
-pub fn normalise(schema: &Schema, value: &mut Value) {
+pub fn normalize(schema: &Schema, value: &mut Value) {
     if let Some(object) = schema.variant.as_deref() {
         match value {
-            Value::Object(_) => normalise(object, value),
-            Value::Array(items) => items.iter_mut().for_each(|item| normalise(object, item)),
+            Value::Object(_) => normalize(object, value),
+            Value::Array(items) => items.iter_mut().for_each(|item| normalize(object, item)),
             _ => {}
         }
         return;
@@ -38,7 +38,7 @@ fn element(node: &Schema, value: &mut Value) {
     {
         *value = zero;
     }
-    normalise(node, value);
+    normalize(node, value);
 }
 
 fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
@@ -46,7 +46,7 @@ fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
         let Some(go) = &field.go else {
             match fields.get_mut(&**name) {
                 Some(Value::Null) if !field.node.nullable => drop(fields.remove(&**name)),
-                Some(value) => normalise(&field.node, value),
+                Some(value) => normalize(&field.node, value),
                 None => {}
             }
             continue;
@@ -64,7 +64,7 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
     if go.is_pointer() {
         return match present {
             Some(mut value) => {
-                normalise(node, &mut value);
+                normalize(node, &mut value);
                 Some(value)
             }
             None => (go.omit == Omit::Never).then_some(Value::Null),
@@ -77,7 +77,7 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
         Type::Object if node.is_map() => slice(node, go, present),
         Type::Object if !node.properties.is_empty() => {
             let mut value = present.unwrap_or_else(|| json!({}));
-            normalise(node, &mut value);
+            normalize(node, &mut value);
             (go.omit != Omit::Zero || !is_zero(&value)).then_some(value)
         }
         Type::Time | Type::MicroTime => present.or_else(|| (go.omit != Omit::Zero).then_some(Value::Null)),
@@ -96,7 +96,7 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
 fn slice(node: &Schema, go: &GoField, present: Option<Value>) -> Option<Value> {
     match present.filter(|v| !is_zero(v)) {
         Some(mut value) => {
-            normalise(node, &mut value);
+            normalize(node, &mut value);
             Some(value)
         }
         None => (go.omit == Omit::Never).then_some(Value::Null),

@@ -52,9 +52,9 @@ impl Json {
 
 pub(super) fn parse(text: &[u8]) -> Result<Json, String> {
     let mut parser = Parser { text, at: 0 };
-    parser.space();
+    parser.skip_space();
     let value = parser.value(0, "looking for beginning of value")?;
-    parser.space();
+    parser.skip_space();
     match parser.peek() {
         None => Ok(value),
         Some(_) => Err(parser.unexpected("after top-level value")),
@@ -71,7 +71,7 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
@@ -123,25 +123,25 @@ impl Parser<'_> {
     fn object(&mut self, depth: usize) -> Result<Json, String> {
         self.at += 1;
         let mut fields = Vec::new();
-        self.space();
+        self.skip_space();
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(Json::Object(fields));
         }
         loop {
-            self.space();
+            self.skip_space();
             if self.peek() != Some(b'"') {
                 return Err(self.unexpected("looking for beginning of object key string"));
             }
             let key = self.string()?;
-            self.space();
+            self.skip_space();
             if self.peek() != Some(b':') {
                 return Err(self.unexpected("after object key"));
             }
             self.at += 1;
-            self.space();
+            self.skip_space();
             fields.push((key, self.value(depth + 1, "looking for beginning of value")?));
-            self.space();
+            self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
@@ -156,15 +156,15 @@ impl Parser<'_> {
     fn array(&mut self, depth: usize) -> Result<Json, String> {
         self.at += 1;
         let mut items = Vec::new();
-        self.space();
+        self.skip_space();
         if self.peek() == Some(b']') {
             self.at += 1;
             return Ok(Json::Array(items));
         }
         loop {
-            self.space();
+            self.skip_space();
             items.push(self.value(depth + 1, "looking for beginning of value")?);
-            self.space();
+            self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
@@ -208,13 +208,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Lone surrogates and invalid UTF-8 become U+FFFD, as in Go.
+    /// Content of the string literal from `start`. Lone surrogates and invalid UTF-8 become U+FFFD, as in Go.
     fn unquote(&self, start: usize) -> String {
         let raw = String::from_utf8_lossy(&self.text[start..self.at]);
         if !raw.contains('\\') {
             return raw[1..raw.len() - 1].to_owned();
         }
-        serde_json::from_str(&raw).unwrap_or_else(|_| surrogates(&raw[1..raw.len() - 1]))
+        serde_json::from_str(&raw).unwrap_or_else(|_| unescape_surrogates(&raw[1..raw.len() - 1]))
     }
 
     fn number(&mut self) -> Result<Json, String> {
@@ -257,7 +257,8 @@ impl Parser<'_> {
     }
 }
 
-fn surrogates(text: &str) -> String {
+/// Unescapes a string with lone surrogates, which serde_json rejects; they become U+FFFD.
+fn unescape_surrogates(text: &str) -> String {
     let mut units: Vec<u16> = Vec::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

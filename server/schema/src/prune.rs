@@ -12,7 +12,7 @@ pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
 }
 
 /// The paths that [`prune`] would remove; fields below them are not listed.
-pub fn unknown(schema: &Schema, object: &Value) -> Vec<String> {
+pub fn unknown_fields(schema: &Schema, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     look(Some(schema), object, &mut String::new(), &mut unknown);
     unknown
@@ -175,7 +175,7 @@ mod tests {
             "place": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
         }}));
         let mut object = json!({field: value});
-        assert_eq!(unknown(&schema, &object), expected);
+        assert_eq!(unknown_fields(&schema, &object), expected);
         assert_eq!(prune(&schema, &mut object), expected);
         assert_eq!(object, json!({field: kept}));
     }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Number, Value};
 
-use super::decode::is_whole;
+use super::decode::fits_integer;
 use super::ordered::Json;
 use super::{GoField, Schema, Type, canonical_micro_time, canonical_time};
 
@@ -17,7 +17,7 @@ const MAX_STRICT: usize = 100;
 pub(super) struct Reader<'a> {
     pub(super) strict: Vec<String>,
     /// The first value of a wrong type; as in Go, decoding continues.
-    pub(super) wrong: Option<String>,
+    pub(super) type_error: Option<String>,
     /// Error of a type's own decoder, which ends decoding.
     pub(super) fatal: Option<String>,
     /// Innermost struct, and the fields on the path to the current value.
@@ -44,8 +44,8 @@ impl<'a> Reader<'a> {
     }
 
     fn mismatch(&mut self, value: &str, go_type: &str) {
-        if self.wrong.is_none() {
-            self.wrong = Some(self.unfit(value, go_type));
+        if self.type_error.is_none() {
+            self.type_error = Some(self.unfit(value, go_type));
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     fn integer(&mut self, schema: &Schema, number: Number, go_type: &str) -> Option<Value> {
-        if is_whole(schema, &number) {
+        if fits_integer(schema, &number) {
             return Some(Value::Number(number));
         }
         self.mismatch(&format!("number {number}"), go_type);
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
                     base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
                     base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => clean.len() / 4 * 4,
                 };
-                self.wrong.get_or_insert_with(|| format!("illegal base64 data at input byte {at}"));
+                self.type_error.get_or_insert_with(|| format!("illegal base64 data at input byte {at}"));
                 None
             }
         }
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             Json::Number(number) => number.to_string(),
             _ => String::from("?"),
         };
-        match Quantity::rewritten(&text) {
+        match Quantity::canonicalize(&text) {
             Ok(text) => Some(Value::String(text)),
             Err(error) => self.fail(error.to_string()),
         }

@@ -18,11 +18,11 @@ pub(super) fn custom_resource(schema: &Value) -> SchemaRef {
 }
 
 fn add_type_meta(root: &mut Schema) {
-    let text = || Field::of(Node::Own(Arc::new(Schema { ty: Type::String, ..Schema::default() })));
+    let text = || Field::new(Node::Own(Arc::new(Schema { ty: Type::String, ..Schema::default() })));
     root.properties.insert("apiVersion".into(), text());
     root.properties.insert("kind".into(), text());
     if let Some(meta) = SchemaSet::builtin().node(OBJECT_META) {
-        root.properties.insert("metadata".into(), Field::of(meta));
+        root.properties.insert("metadata".into(), Field::new(meta));
     }
 }
 
@@ -54,7 +54,7 @@ fn convert(schema: &Value) -> Schema {
     };
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         for (name, node) in properties {
-            let field = Field { default: node.get("default").cloned(), ..Field::of(child(node)) };
+            let field = Field { default: node.get("default").cloned(), ..Field::new(child(node)) };
             out.properties.insert(name.as_str().into(), field);
         }
     }

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::decode::{Expected, decode_body, decode_value, fits};
 use super::set::SchemaSet;
-use super::{Schema, canonical_micro_time, canonical_time, check, normalise};
+use super::{Schema, canonical_micro_time, canonical_time, check, normalize};
 
 fn decode(group: &str, kind: &str, body: &str) -> Result<(Value, Vec<String>), String> {
     let schema = SchemaSet::builtin().kind(group, "v1", kind);
@@ -68,7 +68,7 @@ fn normalization_matches_go() {
         let object = decode_value(body.clone(), &schema).object;
         assert_eq!(object.pointer(path), Some(&expected), "{kind} {body}");
         let mut again = object.clone();
-        normalise(&schema, &mut again);
+        normalize(&schema, &mut again);
         assert_eq!(again, object, "{kind} {body}");
     }
 }
@@ -120,12 +120,12 @@ fn fits_agrees_with_decoding() {
         (json!([]), false),
     ] {
         assert_eq!(fits(&metadata, &value), fit, "{value}");
-        assert_eq!(decode_value(value.clone(), &metadata).wrong.is_none(), fit, "{value}");
+        assert_eq!(decode_value(value.clone(), &metadata).type_error.is_none(), fit, "{value}");
     }
     // Types with their own decoder never fit.
     let quantities = json!({"spec": {"hard": {"pods": "5"}}});
     let quota = SchemaSet::builtin().kind("", "v1", "ResourceQuota").unwrap();
-    assert!(!fits(&quota, &quantities) && decode_value(quantities, &quota).wrong.is_none());
+    assert!(!fits(&quota, &quantities) && decode_value(quantities, &quota).type_error.is_none());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn unknown_fields_are_those_that_pruning_removes() {
     }}));
     let mut object = json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}, "other": 1,
         "spec": {"known": "a", "bogus": {"below": 1}, "open": {"any": 1}, "list": [{"a": "b"}, {"c": "d"}]}});
-    let found = super::unknown(&schema, &object);
+    let found = super::unknown_fields(&schema, &object);
     assert_eq!(found, super::prune(&schema, &mut object));
     assert_eq!(found, ["other", "spec.bogus", "spec.list[1].c"]);
 }
@@ -177,7 +177,7 @@ fn schemas_below_items_and_additional_properties_are_decoded() {
         (json!({"items": [{"enum": []}]}), json!({"items": [{}]})),
     ] {
         let (mut object, strict) = definition(schema).unwrap();
-        normalise(&node, &mut object);
+        normalize(&node, &mut object);
         assert_eq!((object.pointer(path), strict), (Some(&kept), vec![]));
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crowsnest_apiserver::audit::Auditor;
-use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
+use crowsnest_apiserver::audit::log::{AuditLog, Destination, LogFile, Writer};
 use crowsnest_apiserver::audit::policy::Policy;
 use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_process::client_ca::Trust;
 use crowsnest_process::reload::{ReloadCounters, Reloader};
 
-use crowsnest_aggregated::request::audit::{Members, SENSITIVE_RESOURCES};
+use crowsnest_aggregated::request::audit::{MemberRequests, SENSITIVE_RESOURCES};
 use crowsnest_aggregated::request::limits::Limits;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_runtime::metrics::ProcessMetrics;
@@ -52,7 +52,7 @@ pub struct ApiConfig {
     /// CA file of users' client certificates; `None` for the control plane's.
     pub client_ca_file: Option<PathBuf>,
     /// CA of front proxies; `None` for the control plane's.
-    pub front_proxies: Option<CertificateNames>,
+    pub front_proxies: Option<TrustedClients>,
     /// Certificate and key files, selected by the server name that clients request (SNI).
     pub named_certificates: Vec<[PathBuf; 2]>,
     /// Interval between checks of these files for changes.
@@ -63,9 +63,9 @@ pub struct ApiConfig {
     pub max_mutating_requests_inflight: usize,
 }
 
-/// A CA and the accepted common names of its certificates; no names means any.
+/// Client certificates that are trusted: those of a CA with one of the common names. An empty list allows all names.
 #[derive(Debug, Clone)]
-pub struct CertificateNames {
+pub struct TrustedClients {
     pub ca_file: PathBuf,
     pub allowed_names: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl AuditConfig {
         let file = |path| {
             let max_bytes = u64::from(self.max_megabytes) << 20;
             let (max_backups, max_age_days) = (self.max_backups, self.max_age_days);
-            Destination::File(Files { path, max_bytes, max_backups, max_age_days })
+            Destination::File(LogFile { path, max_bytes, max_backups, max_age_days })
         };
         let destination = match &self.destination {
             AuditDestination::DataDirectory => file(folder.join("audit.log")),
@@ -90,7 +90,7 @@ impl AuditConfig {
             Destination::StandardOutput => "-".to_owned(),
         };
         let (log, writer) = AuditLog::start(destination).with_context(|| format!("--audit-log-path {path}"))?;
-        Ok((Auditor::new(policy, log, Members), Some(writer)))
+        Ok((Auditor::new(policy, log, MemberRequests), Some(writer)))
     }
 
     fn policy(&self) -> anyhow::Result<Policy> {
@@ -119,7 +119,7 @@ impl ApiConfig {
             let take = move |read: &[String]| Ok(trust.read(|files| files.users = read.first().cloned())?);
             reloader.watch("client-ca-file", vec![file], take).await?;
         }
-        if let Some(CertificateNames { ca_file, allowed_names }) = self.front_proxies.clone() {
+        if let Some(TrustedClients { ca_file, allowed_names }) = self.front_proxies.clone() {
             let trust = Arc::clone(trust);
             let take = move |read: &[String]| {
                 Ok(trust.read(|files| {
@@ -138,7 +138,7 @@ impl ApiConfig {
                     key: key.clone(),
                 };
                 let named: Vec<Credentials> = pairs.iter().map(pair).collect();
-                listeners.iter().try_for_each(|listener| Ok(listener.name(&named)?))
+                listeners.iter().try_for_each(|listener| Ok(listener.replace_by_name(&named)?))
             };
             reloader.watch("tls-sni-cert-key", files, take).await?;
         }
@@ -153,8 +153,8 @@ impl ApiConfig {
 }
 
 /// Clients that may call the webhooks: any client if no CA is configured. The CA is reloaded when its file changes.
-pub async fn webhook_clients(config: Option<&CertificateNames>, reloader: &mut Reloader) -> anyhow::Result<Clients> {
-    let Some(CertificateNames { ca_file, allowed_names }) = config.cloned() else {
+pub async fn webhook_clients(config: Option<&TrustedClients>, reloader: &mut Reloader) -> anyhow::Result<Clients> {
+    let Some(TrustedClients { ca_file, allowed_names }) = config.cloned() else {
         tracing::info!("the webhooks accept any client; use --webhook-client-ca-file to require client certificates");
         return Ok(Clients::Unauthenticated);
     };

@@ -33,7 +33,7 @@ pub(super) async fn serving(
     }
     let own = ServingCertificates::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
     let reloaded = Arc::clone(&own);
-    let replace = move |read: &[String]| Ok(reloaded.replace(&pair(read))?);
+    let replace = move |read: &[String]| Ok(reloaded.replace_default(&pair(read))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
     Ok(own)
 }
@@ -72,7 +72,7 @@ async fn follow(
         match seen {
             Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} was deleted; keeping its certificate"),
             Ok(Some(secret)) => {
-                let replaced = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
+                let replaced = credentials(&secret).and_then(|next| Ok(own.replace_default(&next)?));
                 counts.read_certificate(replaced.is_ok());
                 if let Err(error) = replaced {
                     let error = format!("{error:#}");

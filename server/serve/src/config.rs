@@ -11,13 +11,13 @@ use crowsnest_controllers::runtime;
 use crowsnest_index::IndexOptions;
 
 use super::Server;
-use crate::api_config::{ApiConfig, CertificateNames};
+use crate::api_config::{ApiConfig, TrustedClients};
 use crowsnest_runtime::leader_election::Times;
 use crowsnest_ui::UiConfig;
 use crowsnest_ui::oidc::SignInConfig;
 
 /// Address of the UI in URLs if this process does not serve it.
-const UI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);
+const DEFAULT_UI_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);
 
 /// Configuration of a `serve` process.
 pub struct Config {
@@ -46,8 +46,8 @@ pub struct Config {
     pub leader_election: LeaderElection,
     pub controllers: runtime::Config,
     pub api: ApiConfig,
-    /// CA of the API servers that may call the webhooks; `None` accepts any client.
-    pub webhook_clients: Option<CertificateNames>,
+    /// Client certificates of the API servers that may call the webhooks; `None` accepts any client.
+    pub webhook_clients: Option<TrustedClients>,
     pub oidc: Option<Arc<Oidc>>,
     pub sign_in: SignInConfig,
     pub ui: UiConfig,
@@ -61,10 +61,10 @@ pub struct LeaderElection {
 }
 
 impl Config {
-    /// Validates what needs no control plane, and returns the server of this configuration.
+    /// Validates the options that can be checked without a control plane, and returns a server with this configuration.
     pub fn validate(self) -> anyhow::Result<Server> {
         self.leader_election.times.check().map_err(anyhow::Error::msg)?;
-        let ui = self.ui_listen.unwrap_or(UI);
+        let ui = self.ui_listen.unwrap_or(DEFAULT_UI_ADDRESS);
         let sign_in = self.oidc.clone().map(|oidc| anyhow::Ok((oidc, self.sign_in.validate(ui)?))).transpose()?;
         Ok(Server::new(self, sign_in))
     }

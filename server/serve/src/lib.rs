@@ -1,5 +1,6 @@
-//! `crowsnest serve`: serves an existing control plane, such as kube-apiserver, as `crowsnest up` serves its embedded
-//! one. Starts the configured roles, reports progress, waits for a signal and stops in reverse order.
+//! `crowsnest serve`: runs the roles of Crowsnest against an existing control plane, such as kube-apiserver;
+//! `crowsnest up` does so for its embedded one. Starts the configured roles, reports progress, waits for a signal and
+//! stops in reverse order.
 //!
 //! It does not register itself in the control plane; `crowsnest install` does that. This crate does not depend on the
 //! embedded control plane.
@@ -7,9 +8,9 @@
 pub mod api_config;
 mod certificate;
 mod config;
-mod contact;
+mod connectivity;
 mod probes;
-mod shortcut;
+mod stored_client;
 mod upstream;
 
 use std::io::{self, Write};
@@ -31,7 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api_config::webhook_clients;
 pub use config::{Config, LeaderElection};
-use contact::{Connectivity, Guard};
+use connectivity::{Connectivity, Guard};
 use crowsnest_aggregated::admission::{AdmissionChain, ClusterDns};
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
@@ -103,7 +104,7 @@ struct Running {
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
     /// Connectivity of the control plane, written by its own task.
-    contact: watch::Sender<Connectivity>,
+    connectivity: watch::Sender<Connectivity>,
     /// Connections of the aggregated APIs and the webhooks.
     sessions: Sessions,
     /// Addresses of the API and the UI, by name.
@@ -112,7 +113,7 @@ struct Running {
     servers: Tasks,
     /// Probe and metrics servers; they respond until everything else has stopped.
     probes: TaskTracker,
-    probing: CancellationToken,
+    stop_probes: CancellationToken,
     audit: Option<Writer>,
 }
 
@@ -131,23 +132,24 @@ impl Running {
         let mut reloader = config.api.reloader();
         let middleware = config.api.middleware(auditor, reloader.counts());
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
-        let counted = middleware.metrics.requests.layer(host);
+        let request_metrics = middleware.metrics.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
         let running = Self {
-            election_client: upstream::client(upstream.clone(), file.clone(), counted.clone(), &mut reloader).await?,
-            control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
+            election_client: upstream::client(upstream.clone(), file.clone(), request_metrics.clone(), &mut reloader)
+                .await?,
+            control_plane: upstream::client(upstream.clone(), file, request_metrics, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
             middleware,
             reloader: Some(reloader),
             phase,
-            contact: watch::Sender::new(Connectivity::Responding),
+            connectivity: watch::Sender::new(Connectivity::Responding),
             sessions: Sessions::default(),
             addresses: Vec::new(),
             servers: Tasks::default(),
             probes: TaskTracker::new(),
-            probing: CancellationToken::new(),
+            stop_probes: CancellationToken::new(),
             audit,
             dir,
             sign_in,
@@ -160,7 +162,7 @@ impl Running {
     async fn serve_probes(&self) -> anyhow::Result<()> {
         let probes = Probes {
             phase: self.phase.subscribe(),
-            contact: self.contact.subscribe(),
+            connectivity: self.connectivity.subscribe(),
             servers: self.servers.clone(),
             roles: Arc::clone(&self.roles),
             caches: self.config.has_cache(),
@@ -172,7 +174,7 @@ impl Running {
         ] {
             let Some(address) = address else { continue };
             let listener = bind(address, what).await?;
-            self.probes.spawn(serving::serve(listener, None, routes, self.probing.clone()));
+            self.probes.spawn(serving::serve(listener, None, routes, self.stop_probes.clone()));
         }
         Ok(())
     }
@@ -191,24 +193,25 @@ impl Running {
             }
         }
         let Some(mut reloader) = self.reloader.take() else { bail!("the server was started already") };
-        let secure = ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
-        let own = match serves_api || secure {
+        let ui_needs_tls =
+            ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
+        let certificates = match serves_api || ui_needs_tls {
             true => Some(self.certificate(&mut reloader).await?),
             false => None,
         };
-        if let (Some(listener), Some(own)) = (listener, &own) {
-            self.serve_api(listener, Arc::clone(own), &mut reloader).await?;
+        if let (Some(listener), Some(certificates)) = (listener, &certificates) {
+            self.serve_api(listener, Arc::clone(certificates), &mut reloader).await?;
         }
         if let Some(listener) = ui {
-            self.serve_ui(listener, own.filter(|_| secure), &mut reloader).await?;
+            self.serve_ui(listener, certificates.filter(|_| ui_needs_tls), &mut reloader).await?;
         }
         let stop = self.servers.stopping();
         self.servers.keep("reload of files", reloader.run(stop.clone()));
-        let (client, contact_sender, sessions) =
-            (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
+        let (client, connectivity_sender, sessions) =
+            (self.control_plane.clone(), self.connectivity.clone(), self.sessions.clone());
         self.servers.keep(
             "connectivity check of the control plane",
-            contact::follow(client, contact_sender, sessions, stop.clone()),
+            connectivity::follow(client, connectivity_sender, sessions, stop.clone()),
         );
         if self.config.has_cache() {
             self.start_roles().await?;
@@ -220,14 +223,14 @@ impl Running {
 
     /// Prints one line when leader election has decided: addresses, roles, leader or standby.
     async fn report_ready(&self, began: Instant) {
-        let standing = match self.roles.get() {
-            Some(running) => running.controller_runner.decided().await.to_string(),
+        let leadership = match self.roles.get() {
+            Some(running) => running.controller_runner.wait_until_decided().await.to_string(),
             None => "runs no controllers".to_owned(),
         };
         let roles = self.config.roles.iter().map(|role| format!("{role:?}").to_lowercase());
         let roles = roles.collect::<Vec<_>>().join(",");
         let addresses = self.addresses.iter().map(|(what, at)| format!("{what} {at}, ")).collect::<String>();
-        let line = format!("ready ({} ms): {addresses}roles {roles}, {standing}", began.elapsed().as_millis());
+        let line = format!("ready ({} ms): {addresses}roles {roles}, {leadership}", began.elapsed().as_millis());
         if let Err(error) = writeln!(io::stdout(), "{line}") {
             tracing::warn!(%error, line, "standard output is closed");
         }
@@ -260,15 +263,15 @@ impl Running {
     async fn serve_api(
         &self,
         listener: TcpListener,
-        own: Arc<ServingCertificates>,
+        certificates: Arc<ServingCertificates>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
         self.wait_for_control_plane().await;
         let client = &self.control_plane;
         let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
-        let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
+        let tls = Tls::new(Arc::clone(&certificates), trusted_cas.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
-        self.config.api.watch(reloader, &trust, vec![own]).await?;
+        self.config.api.watch(reloader, &trust, vec![certificates]).await?;
         let (follower, stop) = (client.clone(), self.servers.stopping().clone());
         self.servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
@@ -293,8 +296,8 @@ impl Running {
                 metrics_adapter: self.config.metrics_adapter,
             }));
         }
-        let guard = Guard { contact: self.contact.subscribe(), stopping: self.servers.stopping().clone() };
-        let routes = routes.layer(axum::middleware::from_fn_with_state(guard, contact::guard));
+        let guard = Guard { connectivity: self.connectivity.subscribe(), stopping: self.servers.stopping().clone() };
+        let routes = routes.layer(axum::middleware::from_fn_with_state(guard, connectivity::guard));
         let (sessions, stop) = (self.sessions.clone(), self.servers.stopping().clone());
         self.servers.keep("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
         Ok(())
@@ -303,7 +306,7 @@ impl Running {
     async fn serve_ui(
         &mut self,
         listener: TcpListener,
-        own: Option<Arc<ServingCertificates>>,
+        certificates: Option<Arc<ServingCertificates>>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
         let seal = self.config.ui.seal(&self.dir, reloader).await?;
@@ -312,8 +315,9 @@ impl Running {
         let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), passing.clone()));
         let stop = self.servers.stopping();
         let tunnels = crowsnest_ui::Tunnels { tasks: passing, stopping: stop.clone() };
-        let ui = Ui::new(self.upstream.clone(), seal, own.is_some(), &self.config.ui.hosts, tunnels)?.with_oidc(oidc);
-        let tls = own.map(Tls::anybody);
+        let ui = Ui::new(self.upstream.clone(), seal, certificates.is_some(), &self.config.ui.hosts, tunnels)?
+            .with_oidc(oidc);
+        let tls = certificates.map(Tls::without_client_certificates);
         self.servers.keep("--ui-listen", serving::serve(listener, tls, crowsnest_ui::router(ui), stop.clone()));
         Ok(())
     }
@@ -331,7 +335,7 @@ impl Running {
             requests: self.middleware.metrics.requests.clone(),
             local_endpoints: self.config.allow_local_endpoints,
         };
-        let client = shortcut::client(&self.control_plane);
+        let client = stored_client::client(&self.control_plane);
         let mut delays = STARTUP_BACKOFF.delays();
         loop {
             match self.roles.start(client.clone(), config.clone()).await {
@@ -350,7 +354,7 @@ impl Running {
                 control_plane: self.election_client.clone(),
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
-                me: self.config.replica.clone(),
+                identity: self.config.replica.clone(),
                 times: self.config.leader_election.times,
             }),
         }
@@ -365,7 +369,7 @@ impl Running {
         tokio::time::sleep(self.config.shutdown_delay).await;
         self.servers.stop().await;
         self.roles.stop().await;
-        self.probing.cancel();
+        self.stop_probes.cancel();
         self.probes.close();
         self.probes.wait().await;
         if let Some(audit) = self.audit {

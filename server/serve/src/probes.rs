@@ -14,7 +14,7 @@ use crowsnest_component_base::tasks::Tasks;
 use http::StatusCode;
 use tokio::sync::watch;
 
-use crate::contact::Connectivity;
+use crate::connectivity::Connectivity;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::search_crowsnest_io::cache;
 use crowsnest_runtime::roles::Roles;
@@ -32,7 +32,7 @@ pub(super) enum Phase {
 #[derive(Clone)]
 pub(super) struct Probes {
     pub(super) phase: watch::Receiver<Phase>,
-    pub(super) contact: watch::Receiver<Connectivity>,
+    pub(super) connectivity: watch::Receiver<Connectivity>,
     pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
     /// True if a role needs the parts in `roles`.
@@ -49,7 +49,7 @@ impl Probes {
             Phase::Running => Vec::new(),
         };
         problems.extend(self.servers.deaths());
-        problems.extend(self.contact.borrow().problem());
+        problems.extend(self.connectivity.borrow().problem());
         if self.caches {
             problems.extend(self.roles.problems());
         }
@@ -104,7 +104,7 @@ async fn serve_metrics(State(probes): State<Probes>) -> Response {
     let series = probes.middleware.series().chain([ready]);
     let metrics = match probes.roles.get() {
         Some(running) => cache::metrics(running, series, &probes.middleware.metrics).await,
-        None => cache::metrics_alone(series, &probes.middleware.metrics),
+        None => cache::metrics_without_cache(series, &probes.middleware.metrics),
     };
     metrics.unwrap_or_else(ApiError::into_response)
 }
@@ -119,7 +119,7 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    fn probes(phase: Phase, contact: Connectivity, caches: bool, servers: Tasks) -> Probes {
+    fn probes(phase: Phase, connectivity: Connectivity, caches: bool, servers: Tasks) -> Probes {
         let middleware = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(1, 1),
@@ -127,8 +127,9 @@ mod tests {
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(1),
         };
-        let ((_phase_sender, phase), (_contact_sender, contact)) = (watch::channel(phase), watch::channel(contact));
-        Probes { phase, contact, servers, roles: Arc::default(), caches, middleware }
+        let ((_phase_sender, phase), (_connectivity_sender, connectivity)) =
+            (watch::channel(phase), watch::channel(connectivity));
+        Probes { phase, connectivity, servers, roles: Arc::default(), caches, middleware }
     }
 
     #[rstest]
@@ -144,11 +145,11 @@ mod tests {
     #[case(Phase::Stopping, Connectivity::Responding, false, "stopping")]
     fn readiness_reports_the_problem(
         #[case] phase: Phase,
-        #[case] contact: Connectivity,
+        #[case] connectivity: Connectivity,
         #[case] caches: bool,
         #[case] expected: &str,
     ) {
-        assert_eq!(probes(phase, contact, caches, Tasks::default()).problems().join("\n"), expected);
+        assert_eq!(probes(phase, connectivity, caches, Tasks::default()).problems().join("\n"), expected);
     }
 
     #[tokio::test]

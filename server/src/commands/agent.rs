@@ -8,15 +8,15 @@ use clap::Args;
 use crowsnest_members::Reported;
 use http::Uri;
 
-use super::estimator::{ListenAddress, address};
+use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
-use crowsnest_cli::duration::duration;
+use crowsnest_cli::duration::parse_duration;
 
 /// A token of the member that is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub(crate) enum Secret {
+pub(crate) enum ReportedSecret {
     /// Token of the service account that the control plane uses
     KubeCredentials,
     /// Token of the service account that may impersonate users of the control plane
@@ -58,12 +58,12 @@ pub(crate) struct AgentArgs {
     pub(crate) cluster_zones: Vec<String>,
     /// Tokens of this cluster to report to the control plane, separated by commas
     #[arg(long, env = "CROWSNEST_REPORT_SECRETS", value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
-    pub(crate) report_secrets: Vec<Secret>,
+    pub(crate) report_secrets: Vec<ReportedSecret>,
     /// Address of /healthz, /livez and /readyz; 0 disables it
-    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = parse_listen_address)]
     pub(crate) health_probe_bind_address: ListenAddress,
     /// Address of /metrics; 0 disables it
-    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = parse_listen_address)]
     pub(crate) metrics_bind_address: ListenAddress,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
@@ -77,20 +77,20 @@ pub(crate) struct RotationArgs {
     pub(crate) enable_cert_rotation: bool,
     /// Secret in this cluster that the kubeconfig is mounted from; renewed certificates are written to it [default: to
     /// the file]
-    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = secret)]
+    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = parse_secret_name)]
     control_plane_kubeconfig_secret: Option<SecretName>,
     /// Lifetime of renewed certificates, in seconds
     #[arg(long, env = "CROWSNEST_CERT_EXPIRATION_SECONDS", default_value_t = 31_536_000, value_name = "SECONDS")]
     pub(crate) cert_expiration_seconds: i32,
     /// Interval between checks of the certificate's remaining lifetime
-    #[arg(long, env = "CROWSNEST_CERT_ROTATION_CHECKING_INTERVAL", default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "CROWSNEST_CERT_ROTATION_CHECKING_INTERVAL", default_value = "5m", value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) cert_rotation_checking_interval: Duration,
     /// Remaining share of the lifetime at which the certificate is renewed, between 0 and 1
-    #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = part, value_name = "PART")]
+    #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = parse_share, value_name = "PART")]
     pub(crate) cert_rotation_remaining_time_threshold: f64,
 }
 
-fn secret(text: &str) -> Result<SecretName, String> {
+fn parse_secret_name(text: &str) -> Result<SecretName, String> {
     let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
     match parts.filter(|(_, name)| !name.contains('/')) {
         Some((namespace, name)) => Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() }),
@@ -98,23 +98,26 @@ fn secret(text: &str) -> Result<SecretName, String> {
     }
 }
 
-fn part(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part < 1.0);
     part.ok_or_else(|| format!("invalid value {text:?}: expected a number between 0 and 1"))
 }
 
 impl AgentArgs {
-    fn reported(&self) -> Result<Reported, &'static str> {
+    fn reported_secrets(&self) -> Result<Reported, &'static str> {
         let has = |secret| self.report_secrets.contains(&secret);
-        let reported = Reported { cluster: has(Secret::KubeCredentials), impersonator: has(Secret::KubeImpersonator) };
-        match has(Secret::None) && (reported.cluster || reported.impersonator) {
+        let reported = Reported {
+            cluster: has(ReportedSecret::KubeCredentials),
+            impersonator: has(ReportedSecret::KubeImpersonator),
+        };
+        match has(ReportedSecret::None) && (reported.cluster || reported.impersonator) {
             true => Err("--report-secrets: None cannot be combined with other values"),
             false => Ok(reported),
         }
     }
 
     fn config(self) -> anyhow::Result<Config> {
-        let report = self.reported().map_err(anyhow::Error::msg)?;
+        let report = self.reported_secrets().map_err(anyhow::Error::msg)?;
         Ok(Config {
             cluster_name: self.cluster.cluster_name,
             control_plane_kubeconfig: self.control_plane_kubeconfig,
@@ -164,8 +167,8 @@ mod tests {
     }
 
     fn parse(more: &str) -> Result<AgentArgs, String> {
-        let least = "agent --cluster-name m1 --karmada-kubeconfig cp".split_whitespace();
-        let command = Command::try_parse_from(least.chain(more.split_whitespace()));
+        let required = "agent --cluster-name m1 --karmada-kubeconfig cp".split_whitespace();
+        let command = Command::try_parse_from(required.chain(more.split_whitespace()));
         command.map(|command| command.agent).map_err(|error| error.to_string())
     }
 
@@ -176,7 +179,7 @@ mod tests {
     #[case("--report-secrets None", Ok((false, false)))]
     #[case("--report-secrets None,KubeCredentials", Err("--report-secrets: None cannot be combined with other values"))]
     fn report_secrets_selects_tokens(#[case] more: &str, #[case] expected: Result<(bool, bool), &str>) {
-        let reported = parse(more).unwrap().reported();
+        let reported = parse(more).unwrap().reported_secrets();
         assert_eq!(reported.map(|reported| (reported.cluster, reported.impersonator)), expected);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crowsnest_serve::api_config::{ApiConfig, AuditConfig, AuditDestination, CertificateNames};
+use crowsnest_serve::api_config::{ApiConfig, AuditConfig, AuditDestination, TrustedClients};
 
 /// Flags of the audit log.
 #[derive(Debug, Clone, Args)]
@@ -51,7 +51,7 @@ pub(crate) struct ApiArgs {
     requestheader_allowed_names: Vec<String>,
     /// Certificate and key for clients that request one of its names; may be repeated, or separated by semicolons
     #[arg(long, env = "CROWSNEST_TLS_SNI_CERT_KEY", value_delimiter = ';', value_name = "CERTIFICATE,KEY")]
-    tls_sni_cert_key: Vec<Pair>,
+    tls_sni_cert_key: Vec<CertificateKeyPair>,
     /// Interval between checks of these files for changes, in seconds
     #[arg(long, env = "CROWSNEST_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -84,17 +84,17 @@ pub(crate) struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    pub(crate) fn config(&self) -> Option<CertificateNames> {
+    pub(crate) fn config(&self) -> Option<TrustedClients> {
         let allowed_names = self.webhook_client_allowed_names.clone();
-        self.webhook_client_ca_file.clone().map(|ca_file| CertificateNames { ca_file, allowed_names })
+        self.webhook_client_ca_file.clone().map(|ca_file| TrustedClients { ca_file, allowed_names })
     }
 }
 
 /// Files of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pair([PathBuf; 2]);
+pub(crate) struct CertificateKeyPair([PathBuf; 2]);
 
-impl FromStr for Pair {
+impl FromStr for CertificateKeyPair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -114,8 +114,8 @@ impl ApiArgs {
         ApiConfig {
             audit: self.audit.config(),
             client_ca_file: self.client_ca_file.clone(),
-            front_proxies: front_proxies.map(|ca_file| CertificateNames { ca_file, allowed_names }),
-            named_certificates: self.tls_sni_cert_key.iter().map(|Pair(files)| files.clone()).collect(),
+            front_proxies: front_proxies.map(|ca_file| TrustedClients { ca_file, allowed_names }),
+            named_certificates: self.tls_sni_cert_key.iter().map(|CertificateKeyPair(files)| files.clone()).collect(),
             reload_interval: Duration::from_secs(self.reload_interval),
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
@@ -155,7 +155,7 @@ mod tests {
             ("", false),
         ];
         for (text, good) in cases {
-            assert_eq!(text.parse::<Pair>().is_ok(), good, "{text}");
+            assert_eq!(text.parse::<CertificateKeyPair>().is_ok(), good, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::http::InFlightLimits;
 
 use super::api_args::AuditArgs;
 use super::data_dir::DataDirArgs;
@@ -23,10 +23,10 @@ pub(crate) struct ApiserverArgs {
     #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
     pub(crate) disable_admission_plugins: Vec<Plugin>,
     /// Maximum number of concurrent read requests; 0 means no limit
-    #[arg(long, value_name = "N", default_value_t = InFlight::default().reads)]
+    #[arg(long, value_name = "N", default_value_t = InFlightLimits::default().reads)]
     pub(crate) max_requests_inflight: usize,
     /// Maximum number of concurrent write requests; 0 means no limit
-    #[arg(long, value_name = "N", default_value_t = InFlight::default().writes)]
+    #[arg(long, value_name = "N", default_value_t = InFlightLimits::default().writes)]
     pub(crate) max_mutating_requests_inflight: usize,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
@@ -36,13 +36,13 @@ pub(crate) struct ApiserverArgs {
 
 /// Serves the API until the process receives a signal.
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
-    let in_flight = InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight };
+    let in_flight = InFlightLimits { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight };
     let config = ApiserverConfig {
         storage: args.storage.config(),
         listen: args.listen,
         disabled_admission: args.disable_admission_plugins,
         in_flight,
-        oidc: args.oidc.read()?,
+        oidc: args.oidc.authenticator()?,
         audit: args.audit.config(),
     };
     crowsnest_up::run_apiserver(config).await

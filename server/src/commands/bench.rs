@@ -3,20 +3,20 @@
 mod access;
 mod apiserver;
 mod cache;
+mod environment;
 mod failover;
 mod floor;
 mod index;
 mod load;
 mod members;
-mod parts;
 mod plan;
 mod pods;
+mod processes;
 mod propagate;
 mod proxy;
 mod reads;
 mod replicas;
 mod search;
-mod stage;
 mod writes;
 
 use std::io::Write;
@@ -36,7 +36,7 @@ use super::serve::DatabaseUrl;
 #[command(after_help = "Examples:\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    what: Bench,
+    benchmark: Bench,
 }
 
 #[derive(Debug, Subcommand)]
@@ -149,7 +149,7 @@ enum Bench {
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    match args.what {
+    match args.benchmark {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
         Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
@@ -161,16 +161,16 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Propagate(args) => propagate::run(&args).await?,
         Bench::Writes(args) => writes::run(&args).await?,
         Bench::Server { name, control_plane, audit_log } => {
-            parts::serve(&name, control_plane, audit_log.as_deref()).await?;
+            processes::run_apiserver(&name, control_plane, audit_log.as_deref()).await?;
         }
         Bench::Floor { listeners, writes, bytes, every } => {
             floor::broadcast(listeners, writes, bytes, Duration::from_millis(every)).await?;
         }
         Bench::Failover(args) => failover::run(&args).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
-            parts::control(&cache_dir, kubeconfig.as_deref(), evict).await?;
+            processes::run_controllers(&cache_dir, kubeconfig.as_deref(), evict).await?;
         }
-        Bench::Simulated { count } => parts::simulate(count).await?,
+        Bench::Simulated { count } => processes::run_simulated_members(count).await?,
         Bench::Plan(args) => plan::run(&args)?,
         Bench::Access(args) => access::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
@@ -182,7 +182,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A running fleet; dropping it kills the process.
-struct Running {
+struct RunningProcess {
     child: Child,
     ready: Duration,
     /// Keeps the pipe of the process's output open.
@@ -218,19 +218,19 @@ fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()))
 }
 
-async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
+async fn start(dir: &Path, members: usize) -> anyhow::Result<RunningProcess> {
     let members = members.to_string();
     spawn(dir, &["up", "--ui-listen", "127.0.0.1:0", "--members", &members]).await
 }
 
 /// Starts the embedded API server alone.
-async fn start_apiserver(dir: &Path) -> anyhow::Result<Running> {
+async fn start_apiserver(dir: &Path) -> anyhow::Result<RunningProcess> {
     spawn(dir, &["apiserver"]).await
 }
 
-async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
+async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<RunningProcess> {
     let program: PathBuf = std::env::current_exe()?;
-    let began = Instant::now();
+    let started = Instant::now();
     let mut child = Command::new(program)
         .args(arguments)
         .arg("--data-dir")
@@ -246,16 +246,16 @@ async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
     if lines.next_line().await?.is_none() {
         bail!("crowsnest {} exited before it was ready", arguments[0]);
     }
-    Ok(Running { child, ready: began.elapsed(), _out: lines })
+    Ok(RunningProcess { child, ready: started.elapsed(), _out: lines })
 }
 
-async fn stop(mut running: Running) -> anyhow::Result<()> {
-    let pid = running.child.id().context("the fleet exited unexpectedly")?;
+async fn stop(mut process: RunningProcess) -> anyhow::Result<()> {
+    let pid = process.child.id().context("the fleet exited unexpectedly")?;
     let killed = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
     if !killed.success() {
         bail!("cannot stop the fleet");
     }
-    let status = running.child.wait().await?;
+    let status = process.child.wait().await?;
     if !status.success() {
         bail!("the fleet stopped with {status}");
     }
@@ -270,7 +270,7 @@ fn resident_kib(child: &Child) -> anyhow::Result<u64> {
 /// Peak resident memory of a process in KiB.
 fn peak_kib(child: &Child) -> anyhow::Result<u64> {
     let pid = child.id().context("the fleet exited unexpectedly")?;
-    Ok(memory(&pid.to_string(), "VmHWM:")? / 1024)
+    Ok(proc_status_bytes(&pid.to_string(), "VmHWM:")? / 1024)
 }
 
 /// Resident memory of this process in bytes.
@@ -279,25 +279,25 @@ fn resident_bytes() -> anyhow::Result<u64> {
 }
 
 fn resident(process: &str) -> anyhow::Result<u64> {
-    memory(process, "VmRSS:")
+    proc_status_bytes(process, "VmRSS:")
 }
 
 /// A memory value of `/proc/PID/status`, in bytes.
-fn memory(process: &str, figure: &str) -> anyhow::Result<u64> {
+fn proc_status_bytes(process: &str, field: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|l| l.strip_prefix(figure)).with_context(|| format!("no {figure}"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix(field)).with_context(|| format!("no {field}"))?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
 }
 
 /// Waits until this process was idle for some seconds, so that merges are done.
-async fn at_rest() -> anyhow::Result<()> {
-    const RESTS_FOR: u32 = 8;
-    let (mut before, mut rests) = (cpu_ticks()?, 0);
-    while rests < RESTS_FOR {
+async fn wait_until_idle() -> anyhow::Result<()> {
+    const IDLE_SECONDS: u32 = 8;
+    let (mut before, mut idle_seconds) = (cpu_ticks()?, 0);
+    while idle_seconds < IDLE_SECONDS {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = cpu_ticks()?;
         // A tick is 10 ms.
-        rests = if now - before <= 10 { rests + 1 } else { 0 };
+        idle_seconds = if now - before <= 10 { idle_seconds + 1 } else { 0 };
         before = now;
     }
     Ok(())

@@ -27,7 +27,7 @@ use crowsnest_process::data_dir::DataDir;
 )]
 pub(crate) struct CacheArgs {
     #[command(subcommand)]
-    what: What,
+    command: CacheCommand,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,7 +38,7 @@ enum Output {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum CacheCommand {
     /// Show records, freshness and errors of each cluster, from the running server
     Status {
         /// Print one line per resource instead of one per cluster
@@ -52,14 +52,14 @@ enum What {
     /// Check all files of the cache for damage; exits with 1 if any is found
     Check {
         #[command(flatten)]
-        home: Home,
+        data_dir: DataDirArg,
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
     /// Delete the cache; the next start fills it again. Crowsnest must be stopped
     Rebuild {
         #[command(flatten)]
-        home: Home,
+        data_dir: DataDirArg,
         #[command(flatten)]
         database: Database,
         /// Delete the text index only; it is rebuilt from the database
@@ -70,7 +70,7 @@ enum What {
     /// before the older one starts. Crowsnest must be stopped
     Migrate {
         #[command(flatten)]
-        home: Home,
+        data_dir: DataDirArg,
         #[command(flatten)]
         database: Database,
         /// Target format [default: the format of this version]
@@ -91,34 +91,34 @@ struct CacheLocation {
     store: StoreOptions,
     /// `None` for a database server.
     folder: Option<PathBuf>,
-    _locked: Option<DataDir>,
+    _lock: Option<DataDir>,
 }
 
 impl Database {
-    fn location(&self, home: &Home) -> anyhow::Result<CacheLocation> {
+    fn location(&self, data_dir: &DataDirArg) -> anyhow::Result<CacheLocation> {
         match self.db.as_ref().map(DatabaseUrl::store).transpose()? {
             None | Some((StoreOptions::Sqlite, None)) => {
-                let path = home.path()?;
-                let locked = Some(DataDir::open(&path, false)?);
-                Ok(CacheLocation { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
+                let path = data_dir.path()?;
+                let lock = Some(DataDir::open(&path, false)?);
+                Ok(CacheLocation { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _lock: lock })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
                 "cannot check whether a process uses {0}; stop all processes and delete {0}: the next start fills the cache from the member clusters",
                 folder.display()
             ),
-            Some((store @ StoreOptions::Postgres(_), _)) => Ok(CacheLocation { store, folder: None, _locked: None }),
+            Some((store @ StoreOptions::Postgres(_), _)) => Ok(CacheLocation { store, folder: None, _lock: None }),
         }
     }
 }
 
 #[derive(Debug, Args)]
-struct Home {
+struct DataDirArg {
     /// Data directory of `crowsnest up`
     #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
-impl Home {
+impl DataDirArg {
     /// The data directory; an error if it has no cache.
     fn path(&self) -> anyhow::Result<PathBuf> {
         let path = self.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
@@ -134,32 +134,32 @@ const CACHE: &str = "cache";
 
 pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
     let mut out = terminal::stdout();
-    match args.what {
-        What::Status { resources, output, connection } => {
+    match args.command {
+        CacheCommand::Status { resources, output, connection } => {
             let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/cache").body(Vec::new())?;
             let status: Value =
                 connection.client().await?.request(request).await.context("cannot read the status of the cache")?;
             print_status(&mut out, &status, resources, output, jiff::Timestamp::now().as_millisecond())?;
             Ok(if status["problem"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        What::Check { home, output } => {
-            let report = check::check(&home.path()?.join(CACHE)).await?;
+        CacheCommand::Check { data_dir, output } => {
+            let report = check::check(&data_dir.path()?.join(CACHE)).await?;
             print_report(&mut out, &report, output)?;
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        What::Rebuild { home, database, text } => {
+        CacheCommand::Rebuild { data_dir, database, text } => {
             // Each process keeps its own text index in its data directory, also if the records are in a database server.
             let database = if text { Database { db: None } } else { database };
-            let location = database.location(&home)?;
-            let there = match (&location.folder, text) {
+            let location = database.location(&data_dir)?;
+            let existed = match (&location.folder, text) {
                 (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
-                (folder, _) => crowsnest_index::check::empty(&location.store, folder.as_deref()).await?,
+                (folder, _) => crowsnest_index::check::delete_all(&location.store, folder.as_deref()).await?,
             };
-            rebuilt(&mut out, there, text)?;
+            print_rebuild_result(&mut out, existed, text)?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Migrate { home, database, to } => {
-            let location = database.location(&home)?;
+        CacheCommand::Migrate { data_dir, database, to } => {
+            let location = database.location(&data_dir)?;
             let to = to.unwrap_or_else(|| format::newest(&location.store));
             match format::migrate(&location.store, &location.folder.unwrap_or_default(), to).await? {
                 Some(from) => writeln!(out, "the cache was migrated from format {from} to {to}")?,
@@ -170,8 +170,8 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn rebuilt(out: &mut impl Write, there: bool, text: bool) -> anyhow::Result<()> {
-    match (there, text) {
+fn print_rebuild_result(out: &mut impl Write, existed: bool, text: bool) -> anyhow::Result<()> {
+    match (existed, text) {
         (false, _) => writeln!(out, "no cache found; the next start fills it")?,
         (true, true) => writeln!(out, "the text index was deleted; the next start rebuilds it from the database")?,
         (true, false) => writeln!(out, "the cache was deleted; the next start fills it from the member clusters")?,
@@ -204,7 +204,7 @@ fn print_report(out: &mut impl Write, report: &CheckReport, output: Output) -> a
 
 /// A row of `cache status`.
 #[derive(Default)]
-struct Line {
+struct StatusRow {
     resources: u64,
     records: u64,
     complete: u64,
@@ -213,7 +213,7 @@ struct Line {
     error: Option<String>,
 }
 
-impl Line {
+impl StatusRow {
     fn add(&mut self, collection: &Value) {
         self.resources += 1;
         self.records += collection["records"].as_u64().unwrap_or_default();
@@ -246,7 +246,7 @@ fn print_status(
         return Ok(());
     }
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let mut lines: BTreeMap<(String, String), Line> = BTreeMap::new();
+    let mut lines: BTreeMap<(String, String), StatusRow> = BTreeMap::new();
     for collection in status["collections"].as_array().into_iter().flatten() {
         let resource = match text(collection, "group") {
             group if group.is_empty() => text(collection, "resource"),
@@ -280,9 +280,9 @@ fn print_status(
         seq,
         seq.saturating_sub(number(status, "searchable")),
     )?;
-    if let Some(trouble) = status["indexTrouble"].as_str() {
+    if let Some(error) = status["indexTrouble"].as_str() {
         let backend = status["backend"].as_str().unwrap_or("text search");
-        writeln!(out, "cannot write to {backend}: {trouble}")?;
+        writeln!(out, "cannot write to {backend}: {error}")?;
     }
     if let Some(problem) = status["problem"].as_str() {
         writeln!(out, "not ready: {problem}")?;

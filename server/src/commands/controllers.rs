@@ -14,15 +14,15 @@ use crowsnest_plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
 use crowsnest_plan::scheduling::Plugins;
 use k8s_openapi::jiff::SignedDuration;
 
-use super::estimator::AskingArgs;
-use super::keep;
+use super::cache_options;
+use super::estimator::EstimatorClientArgs;
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Controllers")]
 pub(crate) struct ControllerArgs {
     /// Feature gates by Karmada's names: Name=true|false, separated by commas; AllAlpha and AllBeta set all gates of a
     /// stage
-    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates)]
+    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = validate_gates)]
     feature_gates: Option<String>,
     /// Controllers by Karmada's names, separated by commas: * enables those on by default, NAME enables one, -NAME
     /// disables one [default: *]
@@ -34,7 +34,7 @@ pub(crate) struct ControllerArgs {
     skipped_propagating_apis: Option<SkippedApis>,
     /// Namespaces that are not propagated, in addition to the reserved ones: regular expressions of whole names,
     /// separated by commas [default: kube-.*]
-    #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_NAMESPACES", value_name = "EXPRESSIONS", value_parser = namespaces)]
+    #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_NAMESPACES", value_name = "EXPRESSIONS", value_parser = parse_namespaces)]
     skipped_propagating_namespaces: Option<SkippedNamespaces>,
     /// Propagate workloads with 0 replicas to the selected clusters too
     #[arg(long, env = "CROWSNEST_ENABLE_EMPTY_WORKLOAD_PROPAGATION", num_args = 0..=1, require_equals = true,
@@ -53,60 +53,60 @@ pub(crate) struct ControllerArgs {
     enable_no_execute_taint_eviction: Option<bool>,
     /// Purge mode of evictions by NoExecute taints if the policy sets none [default: Gracefully]
     #[arg(long, env = "CROWSNEST_NO_EXECUTE_TAINT_EVICTION_PURGE_MODE", value_name = "MODE", value_enum)]
-    no_execute_taint_eviction_purge_mode: Option<Purge>,
+    no_execute_taint_eviction_purge_mode: Option<PurgeModeArg>,
     /// Admit ClusterTaintPolicies that add NoExecute taints
     #[arg(long, env = "CROWSNEST_ALLOW_NO_EXECUTE_TAINT_POLICY", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     allow_no_execute_taint_policy: Option<bool>,
     /// Grace period of an evicted copy if the policy sets none [default: 10m]
-    #[arg(long, env = "CROWSNEST_GRACEFUL_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_GRACEFUL_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     graceful_eviction_timeout: Option<Duration>,
     /// Eviction of the last healthy copy: safe keeps it until a replacement is healthy; karmada removes it after the
     /// grace period [default: safe]
     #[arg(long, env = "CROWSNEST_FAILOVER_SAFETY", value_name = "RULE", value_enum)]
-    failover_safety: Option<FailoverSafety>,
+    failover_safety: Option<FailoverSafetyArg>,
     /// Evictions per second by NoExecute taints from clusters that are not ready (with --failover-safety=karmada, from
     /// any cluster and per each of three workers); 0 is one per half hour [default: 100, or 0.5 with
     /// --failover-safety=karmada]
-    #[arg(long, env = "CROWSNEST_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
+    #[arg(long, env = "CROWSNEST_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = parse_rate)]
     resource_eviction_rate: Option<f64>,
     /// Evictions per second while two or more clusters, and over 0.3 of all, are not ready; over 0.55 evictions stop
     /// [default: 1]
-    #[arg(long, env = "CROWSNEST_SECONDARY_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
+    #[arg(long, env = "CROWSNEST_SECONDARY_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = parse_rate)]
     secondary_resource_eviction_rate: Option<f64>,
     /// Interval between updates of a cluster's status [default: 10s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = parse_period)]
     cluster_status_update_frequency: Option<Duration>,
     /// Time for which a cluster must be healthy before it becomes ready again [default: 30s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_SUCCESS_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_SUCCESS_THRESHOLD", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     cluster_success_threshold: Option<Duration>,
     /// Time for which a cluster must be unhealthy before it becomes not ready [default: 30s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     cluster_failure_threshold: Option<Duration>,
     /// Interval between checks of the Lease of clusters with Karmada's agent [default: 5s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_PERIOD", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_monitor_period: Option<Duration>,
     /// Time without a Lease renewal after which such a cluster becomes unknown [default: 40s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_GRACE_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_monitor_grace_period: Option<Duration>,
     /// The grace period for new clusters whose agent has not reported yet [default: 60s]
-    #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_startup_grace_period: Option<Duration>,
     /// Share of clusters, from 0 to 1; if more are lost at once, the losses are ignored (not with --failover-safety=karmada)
     /// [default: 0.55]
-    #[arg(long, env = "CROWSNEST_UNHEALTHY_CLUSTER_THRESHOLD", value_name = "SHARE", value_parser = share)]
+    #[arg(long, env = "CROWSNEST_UNHEALTHY_CLUSTER_THRESHOLD", value_name = "SHARE", value_parser = parse_share)]
     unhealthy_cluster_threshold: Option<f64>,
     /// Interval between recalculations of FederatedResourceQuotas [default: 5m]
-    #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     federated_resource_quota_sync_period: Option<Duration>,
     /// Interval of the controller descheduler, which must be enabled in --controllers [default: 2m]
-    #[arg(long, env = "CROWSNEST_DESCHEDULING_INTERVAL", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_DESCHEDULING_INTERVAL", value_name = "DURATION", value_parser = parse_period)]
     descheduling_interval: Option<Duration>,
     /// Time for which a pod must be unschedulable before the descheduler moves its replica [default: 5m]
-    #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     unschedulable_threshold: Option<Duration>,
     #[command(flatten)]
-    estimators: AskingArgs,
+    estimators: EstimatorClientArgs,
     #[command(flatten)]
     autoscaling: AutoscalingArgs,
 }
@@ -115,37 +115,43 @@ pub(crate) struct ControllerArgs {
 #[derive(Debug, Clone, Default, Args)]
 struct AutoscalingArgs {
     /// Interval between evaluations of a FederatedHPA [default: 15s]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     horizontal_pod_autoscaler_sync_period: Option<Duration>,
     /// Tolerance: replicas change only if the ratio of usage to target differs from 1 by more than this [default: 0.1]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_TOLERANCE", value_name = "RATIO", value_parser = tolerance)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_TOLERANCE", value_name = "RATIO", value_parser = parse_tolerance)]
     horizontal_pod_autoscaler_tolerance: Option<f64>,
     /// Downscale stabilization window, if the FederatedHPA's behavior sets none [default: 5m]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_STABILIZATION", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_STABILIZATION", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
     /// Time after a pod's start during which its CPU usage counts only if it is ready [default: 5m]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_CPU_INITIALIZATION_PERIOD", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_CPU_INITIALIZATION_PERIOD", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
     /// Time after a pod's start during which it counts as never ready if it is unready [default: 30s]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_INITIAL_READINESS_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_INITIAL_READINESS_DELAY", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
     /// Accepted for compatibility; without effect, as in Karmada [default: 3m]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_UPSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_UPSCALE_DELAY", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
     /// Accepted for compatibility; without effect, as in Karmada [default: 5m]
-    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_DELAY", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
 }
 
 impl AutoscalingArgs {
-    fn read(&self, settings: &mut Config) {
-        let (periods, counting) = (&mut settings.periods, &mut settings.counting);
-        take(&mut periods.autoscaling_sync, &self.horizontal_pod_autoscaler_sync_period);
-        take(&mut periods.downscale_stabilization, &self.horizontal_pod_autoscaler_downscale_stabilization);
-        take(&mut counting.tolerance, &self.horizontal_pod_autoscaler_tolerance);
+    fn apply(&self, settings: &mut Config) {
+        let (periods, calculator) = (&mut settings.periods, &mut settings.replica_calculator);
+        set_if_given(&mut periods.autoscaling_sync, &self.horizontal_pod_autoscaler_sync_period);
+        set_if_given(&mut periods.downscale_stabilization, &self.horizontal_pod_autoscaler_downscale_stabilization);
+        set_if_given(&mut calculator.tolerance, &self.horizontal_pod_autoscaler_tolerance);
         let signed = |period: Option<Duration>| Some(SignedDuration::try_from(period?).unwrap_or(SignedDuration::MAX));
-        take(&mut counting.cpu_initialization, &signed(self.horizontal_pod_autoscaler_cpu_initialization_period));
-        take(&mut counting.initial_readiness_delay, &signed(self.horizontal_pod_autoscaler_initial_readiness_delay));
+        set_if_given(
+            &mut calculator.cpu_initialization,
+            &signed(self.horizontal_pod_autoscaler_cpu_initialization_period),
+        );
+        set_if_given(
+            &mut calculator.initial_readiness_delay,
+            &signed(self.horizontal_pod_autoscaler_initial_readiness_delay),
+        );
         let delays = [self.horizontal_pod_autoscaler_upscale_delay, self.horizontal_pod_autoscaler_downscale_delay];
         if delays.iter().any(Option::is_some) {
             tracing::info!(
@@ -157,88 +163,88 @@ impl AutoscalingArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-enum Purge {
+enum PurgeModeArg {
     Gracefully,
     Directly,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailoverSafety {
+enum FailoverSafetyArg {
     Safe,
     Karmada,
 }
 
 impl ControllerArgs {
-    /// The configuration; unset flags keep the values of `standard`.
-    pub(crate) fn read(&self, mut standard: Config) -> anyhow::Result<Config> {
-        let settings = &mut standard;
+    /// The configuration; unset flags keep the values of `defaults`.
+    pub(crate) fn config(&self, mut defaults: Config) -> anyhow::Result<Config> {
+        let settings = &mut defaults;
         if let Some(list) = &self.feature_gates {
             settings.gates = settings.gates.with(list).context("--feature-gates")?;
-            let idle = Gates::without_effect(list);
-            if !idle.is_empty() {
-                tracing::info!(gates = idle.join(","), "feature gates without effect");
+            let without_effect = Gates::without_effect(list);
+            if !without_effect.is_empty() {
+                tracing::info!(gates = without_effect.join(","), "feature gates without effect");
             }
         }
-        take(&mut settings.controllers, &self.controllers);
-        take(&mut settings.skipped_apis, &self.skipped_propagating_apis);
-        take(&mut settings.skipped_namespaces, &self.skipped_propagating_namespaces);
-        take(&mut settings.propagate_empty_workloads, &self.enable_empty_workload_propagation);
-        take(&mut settings.scheduler_name, &self.scheduler_name);
-        take(&mut settings.plugins, &self.plugins);
-        take(&mut settings.no_execute_taint_eviction, &self.enable_no_execute_taint_eviction);
-        take(&mut settings.allow_no_execute_taint_policy, &self.allow_no_execute_taint_policy);
+        set_if_given(&mut settings.controllers, &self.controllers);
+        set_if_given(&mut settings.skipped_apis, &self.skipped_propagating_apis);
+        set_if_given(&mut settings.skipped_namespaces, &self.skipped_propagating_namespaces);
+        set_if_given(&mut settings.propagate_empty_workloads, &self.enable_empty_workload_propagation);
+        set_if_given(&mut settings.scheduler_name, &self.scheduler_name);
+        set_if_given(&mut settings.plugins, &self.plugins);
+        set_if_given(&mut settings.no_execute_taint_eviction, &self.enable_no_execute_taint_eviction);
+        set_if_given(&mut settings.allow_no_execute_taint_policy, &self.allow_no_execute_taint_policy);
         let purge = self.no_execute_taint_eviction_purge_mode.map(|mode| match mode {
-            Purge::Gracefully => PurgeMode::Gracefully,
-            Purge::Directly => PurgeMode::Directly,
+            PurgeModeArg::Gracefully => PurgeMode::Gracefully,
+            PurgeModeArg::Directly => PurgeMode::Directly,
         });
-        take(&mut settings.no_execute_purge_mode, &purge);
+        set_if_given(&mut settings.no_execute_purge_mode, &purge);
         let safety = self.failover_safety.map(|rule| match rule {
-            FailoverSafety::Safe => Safety::Safe,
-            FailoverSafety::Karmada => Safety::Karmada,
+            FailoverSafetyArg::Safe => Safety::Safe,
+            FailoverSafetyArg::Karmada => Safety::Karmada,
         });
-        take(&mut settings.failover_safety, &safety);
-        take(&mut settings.unhealthy_cluster_threshold, &self.unhealthy_cluster_threshold);
+        set_if_given(&mut settings.failover_safety, &safety);
+        set_if_given(&mut settings.unhealthy_cluster_threshold, &self.unhealthy_cluster_threshold);
         if self.resource_eviction_rate.is_some() {
             settings.eviction_rate = self.resource_eviction_rate;
         }
-        take(&mut settings.secondary_eviction_rate, &self.secondary_resource_eviction_rate);
+        set_if_given(&mut settings.secondary_eviction_rate, &self.secondary_resource_eviction_rate);
         let periods = &mut settings.periods;
-        take(&mut periods.graceful_eviction_timeout, &self.graceful_eviction_timeout);
-        take(&mut periods.cluster_status, &self.cluster_status_update_frequency);
-        take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
-        take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
-        take(&mut periods.cluster_monitor, &self.cluster_monitor_period);
-        take(&mut periods.cluster_monitor_grace, &self.cluster_monitor_grace_period);
-        take(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
-        take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
-        take(&mut periods.descheduling, &self.descheduling_interval);
-        take(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
+        set_if_given(&mut periods.graceful_eviction_timeout, &self.graceful_eviction_timeout);
+        set_if_given(&mut periods.cluster_status, &self.cluster_status_update_frequency);
+        set_if_given(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
+        set_if_given(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
+        set_if_given(&mut periods.cluster_monitor, &self.cluster_monitor_period);
+        set_if_given(&mut periods.cluster_monitor_grace, &self.cluster_monitor_grace_period);
+        set_if_given(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
+        set_if_given(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
+        set_if_given(&mut periods.descheduling, &self.descheduling_interval);
+        set_if_given(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
         settings.estimators = self.estimators.open()?;
-        self.autoscaling.read(settings);
-        Ok(standard)
+        self.autoscaling.apply(settings);
+        Ok(defaults)
     }
 }
 
-fn take<T: Clone>(setting: &mut T, flag: &Option<T>) {
+fn set_if_given<T: Clone>(setting: &mut T, flag: &Option<T>) {
     if let Some(flag) = flag {
         setting.clone_from(flag);
     }
 }
 
 /// Validated while parsing so that clap names the flag; applied to the profile's gates later.
-fn gates(list: &str) -> Result<String, String> {
+fn validate_gates(list: &str) -> Result<String, String> {
     match Gates::default().with(list) {
         Ok(_) => Ok(list.to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn namespaces(list: &str) -> Result<SkippedNamespaces, String> {
+fn parse_namespaces(list: &str) -> Result<SkippedNamespaces, String> {
     let expressions = list.split(',').map(str::trim).filter(|expression| !expression.is_empty());
     SkippedNamespaces::new(expressions).map_err(|error| error.to_string())
 }
 
-fn tolerance(text: &str) -> Result<f64, String> {
+fn parse_tolerance(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(ratio) if (0.0..1.0).contains(&ratio) => Ok(ratio),
         Ok(_) => Err("must be at least 0 and less than 1".to_owned()),
@@ -246,19 +252,19 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
-fn period(text: &str) -> Result<Duration, String> {
-    match keep::duration(text)? {
+fn parse_period(text: &str) -> Result<Duration, String> {
+    match cache_options::parse_duration(text)? {
         Duration::ZERO => Err("must be greater than 0".to_owned()),
         period => Ok(period),
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "must be a share from 0 to 1".to_owned())
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
         _ => Err(format!("invalid rate {text:?}: expected evictions per second, such as 0.5")),
@@ -280,23 +286,23 @@ mod tests {
         controllers: ControllerArgs,
     }
 
-    fn settings(arguments: &str, standard: Config) -> Result<Config, String> {
+    fn parse_config(arguments: &str, standard: Config) -> Result<Config, String> {
         let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
         let command = command.map_err(|error| error.to_string())?;
-        command.controllers.read(standard).map_err(|error| format!("{error:#}"))
+        command.controllers.config(standard).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn unset_flags_keep_the_profile() {
         for standard in [Config::default(), Config::conformance()] {
-            let config = settings("", standard.clone()).unwrap();
+            let config = parse_config("", standard.clone()).unwrap();
             assert_eq!(format!("{config:?}"), format!("{standard:?}"));
         }
     }
 
     #[test]
     fn flags_are_applied() {
-        let config = settings(
+        let config = parse_config(
             "--feature-gates Failover=true,LoggingBetaOptions=false --controllers=*,-namespace,hpaScaleTargetMarker \
              --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
@@ -343,7 +349,10 @@ mod tests {
         );
         let (cpu_initialization, initial_readiness_delay) =
             (SignedDuration::from_mins(1), SignedDuration::from_secs(10));
-        assert_eq!(config.counting, ReplicaCalculator { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
+        assert_eq!(
+            config.replica_calculator,
+            ReplicaCalculator { tolerance: 0.2, cpu_initialization, initial_readiness_delay }
+        );
         assert_eq!(
             (periods.descheduling, periods.unschedulable_threshold),
             (Duration::from_secs(60), Duration::from_secs(90))
@@ -361,7 +370,7 @@ mod tests {
     #[test]
     fn flags_override_the_profile() {
         let arguments = "--feature-gates Failover=false --controllers * --enable-no-execute-taint-eviction=false";
-        let config = settings(arguments, Config::conformance()).unwrap();
+        let config = parse_config(arguments, Config::conformance()).unwrap();
         assert_eq!(config.gates, Gates { failover: false, ..Gates::all() });
         assert_eq!((config.controllers, config.no_execute_taint_eviction), (Selection::default(), false));
     }
@@ -392,7 +401,7 @@ mod tests {
     #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
     fn invalid_flags_are_rejected(#[case] arguments: &str, #[case] expected: &str) {
-        let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
+        let error = parse_config(arguments, Config::default()).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `crowsnest credentials`: flags and output; the work is done by `crowsnest_install::credentials`.
+//! `crowsnest credentials`: flags and output. `crowsnest_install::credentials` creates and renews the Secrets.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 
-use super::keep;
-use crowsnest_install::credentials::{Outcome, Renewal, ensure, read};
+use super::cache_options;
+use crowsnest_install::credentials::{Outcome, Renewal, ensure, parse};
 
 #[derive(Debug, Args)]
 #[command(
@@ -31,7 +31,7 @@ pub(crate) struct CredentialsArgs {
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
     /// Renew certificates whose remaining lifetime is below this; they are issued for a year
-    #[arg(long, value_name = "DURATION", default_value = "2880h", value_parser = keep::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2880h", value_parser = cache_options::parse_duration)]
     renew_before: Duration,
     /// Preview only: create nothing
     #[arg(long)]
@@ -39,37 +39,40 @@ pub(crate) struct CredentialsArgs {
 }
 
 pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
-    let wrong = || format!("reading {}", args.file.display());
-    let text = std::fs::read_to_string(&args.file).with_context(wrong)?;
-    let required_secrets = read(&text).with_context(wrong)?;
+    let context = || format!("cannot read {}", args.file.display());
+    let text = std::fs::read_to_string(&args.file).with_context(context)?;
+    let required_secrets = parse(&text).with_context(context)?;
     let config = match &args.kubeconfig {
         Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
         None => kube::Config::incluster()
             .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
     };
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
-    let renewal = Renewal { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
+    let renewal = Renewal { now: Timestamp::now(), renew_before: SignedDuration::try_from(args.renew_before)? };
     let mut lines = Vec::new();
     let report = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
-    let ended = ensure(&secrets, &required_secrets, renewal, args.dry_run, report).await;
+    let result = ensure(&secrets, &required_secrets, renewal, args.dry_run, report).await;
     // Print completed steps even if a later one failed.
     let mut out = std::io::stdout().lock();
     for line in lines {
         writeln!(out, "{line}")?;
     }
-    ended?;
+    result?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The printed line for one Secret.
 fn line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> String {
     let created = if dry_run { "would be created" } else { "created" };
     match outcome {
-        Outcome::Made(why) => format!("{name}: {created}: {why}"),
-        Outcome::Kept(None) => format!("{name}: kept"),
-        // Only certificate authorities are kept when close to their end.
-        Outcome::Kept(Some(until)) if until.duration_since(renewal.now) <= renewal.ahead => {
-            format!("{name}: kept, BUT IT EXPIRES AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
+        Outcome::Created(why) => format!("{name}: {created}: {why}"),
+        Outcome::Unchanged(None) => format!("{name}: kept"),
+        // Only certificate authorities are kept although they expire soon.
+        Outcome::Unchanged(Some(until)) if until.duration_since(renewal.now) <= renewal.renew_before => {
+            format!(
+                "{name}: kept, BUT IT EXPIRES AT {until}: replace it and all certificates that it issued (docs/DEPLOY.md)"
+            )
         }
-        Outcome::Kept(Some(until)) => format!("{name}: kept until {until}"),
+        Outcome::Unchanged(Some(until)) => format!("{name}: kept until {until}"),
     }
 }

@@ -1,5 +1,5 @@
-//! `crowsnest doctor`: prints the problems of an installation, most severe first, with their solutions. Exits with 1 if
-//! something is broken.
+//! `crowsnest doctor`: prints the checks of an installation, most severe problems first, with their fixes. Exits with 1
+//! if a check has the severity Broken.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -38,8 +38,8 @@ pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = examine(args.connection.config().await?, &roles).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
     print(&mut terminal::stdout(), &findings, args.output)?;
-    let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
-    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
+    Ok(if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn print(out: &mut impl Write, findings: &[Finding], output: Output) -> anyhow::Result<()> {
@@ -47,15 +47,15 @@ fn print(out: &mut impl Write, findings: &[Finding], output: Output) -> anyhow::
         writeln!(out, "{:#}", serde_json::to_value(findings)?)?;
         return Ok(());
     }
-    for Finding { severity, what, found, mend } in findings {
-        let mark = match severity {
+    for Finding { severity, subject, observation, fix } in findings {
+        let label = match severity {
             Severity::Good => "ok     ",
             Severity::Warning => "warning",
             Severity::Broken => "BROKEN ",
         };
-        writeln!(out, "{mark}  {what}: {found}")?;
-        if !mend.is_empty() {
-            writeln!(out, "         fix: {mend}")?;
+        writeln!(out, "{label}  {subject}: {observation}")?;
+        if !fix.is_empty() {
+            writeln!(out, "         fix: {fix}")?;
         }
     }
     Ok(())
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_printed_with_their_solution() {
+    fn findings_are_printed_with_their_fix() {
         let findings = [Finding::broken("cluster m1", "not ready", "start it"), Finding::good("clocks", "they agree")];
         let mut out = Vec::new();
         print(&mut out, &findings, Output::Text).unwrap();

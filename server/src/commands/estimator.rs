@@ -1,4 +1,5 @@
-//! Flags of `crowsnest estimator`, and of the scheduler as its client. Named as Karmada's.
+//! Flags of `crowsnest estimator`, and of the scheduler and the descheduler as its clients. They have the names of
+//! Karmada's flags.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
 use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;
 
-use super::keep;
+use super::cache_options;
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::estimator::{self, Config, TlsFiles};
 
@@ -41,13 +42,13 @@ pub(crate) struct EstimatorArgs {
     pub(crate) insecure_skip_grpc_client_verify: bool,
     /// Feature gates by Karmada's names: Name=true|false, separated by commas; ResourceQuotaEstimate and
     /// SchedulingOvercommitProtection have an effect here
-    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates, default_value = "")]
+    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = parse_gates, default_value = "")]
     pub(crate) feature_gates: Gates,
     /// Address of /metrics; 0 disables it
-    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = parse_listen_address)]
     pub(crate) metrics_bind_address: ListenAddress,
     /// Address of /healthz and /readyz; 0 disables it
-    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = parse_listen_address)]
     pub(crate) health_probe_bind_address: ListenAddress,
 }
 
@@ -55,15 +56,17 @@ pub(crate) struct EstimatorArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListenAddress(pub(crate) Option<SocketAddr>);
 
-fn gates(list: &str) -> Result<Gates, String> {
+/// Parses feature gates and applies them to the defaults.
+fn parse_gates(list: &str) -> Result<Gates, String> {
     Gates::default().with(list).map_err(|error| error.to_string())
 }
 
-pub(super) fn address(text: &str) -> Result<ListenAddress, String> {
-    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+/// Parses `IP:PORT`, `:PORT` for all IPv4 addresses, or `0`, which disables the endpoint.
+pub(super) fn parse_listen_address(text: &str) -> Result<ListenAddress, String> {
+    let address = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     match text {
         "0" => Ok(ListenAddress(None)),
-        _ => whole
+        _ => address
             .parse()
             .map(|address| ListenAddress(Some(address)))
             .map_err(|_| format!("invalid address {text:?}: expected an address such as 127.0.0.1:8080 or :8080")),
@@ -95,7 +98,7 @@ pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
 /// Flags of the scheduler and the descheduler as clients of estimators.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Scheduler estimators")]
-pub(crate) struct AskingArgs {
+pub(crate) struct EstimatorClientArgs {
     /// Query the clusters' scheduler estimators too; the lowest estimate counts
     #[arg(long, env = "CROWSNEST_ENABLE_SCHEDULER_ESTIMATOR", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
@@ -109,7 +112,7 @@ pub(crate) struct AskingArgs {
           value_parser = clap::value_parser!(u16).range(1..))]
     scheduler_estimator_port: Option<u16>,
     /// Timeout of a query [default: 3s]
-    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_TIMEOUT", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     scheduler_estimator_timeout: Option<Duration>,
     /// Namespace of the estimators' Services [default: karmada-system]
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_SERVICE_NAMESPACE", value_name = "NAMESPACE")]
@@ -142,26 +145,26 @@ pub(crate) struct AskingArgs {
     insecure_skip_estimator_verify: Option<bool>,
 }
 
-impl AskingArgs {
+impl EstimatorClientArgs {
     /// Opens the estimator clients, if enabled.
     pub(crate) fn open(&self) -> Result<Option<Estimators>, EstimatorError> {
         if !self.enable_scheduler_estimator.unwrap_or_default() {
             return Ok(None);
         }
-        let standard = EstimatorOptions::default();
-        let text = |flag: &Option<String>, standard: String| flag.clone().unwrap_or(standard);
+        let defaults = EstimatorOptions::default();
+        let or_default = |flag: &Option<String>, default: String| flag.clone().unwrap_or(default);
         let identity = self.scheduler_estimator_cert_file.clone().zip(self.scheduler_estimator_key_file.clone());
         let options = EstimatorOptions {
-            port: self.scheduler_estimator_port.unwrap_or(standard.port),
-            timeout: self.scheduler_estimator_timeout.unwrap_or(standard.timeout),
-            service_namespace: text(&self.scheduler_estimator_service_namespace, standard.service_namespace),
-            service_prefix: text(&self.scheduler_estimator_service_prefix, SERVICE_PREFIX.to_owned()),
+            port: self.scheduler_estimator_port.unwrap_or(defaults.port),
+            timeout: self.scheduler_estimator_timeout.unwrap_or(defaults.timeout),
+            service_namespace: or_default(&self.scheduler_estimator_service_namespace, defaults.service_namespace),
+            service_prefix: or_default(&self.scheduler_estimator_service_prefix, SERVICE_PREFIX.to_owned()),
             ca_file: self.scheduler_estimator_ca_file.clone(),
             identity,
             insecure_skip_verify: self.insecure_skip_estimator_verify.unwrap_or_default(),
-            not_in_pull_mode: self.disable_scheduler_estimator_in_pull_mode.unwrap_or_default(),
+            skip_pull_mode: self.disable_scheduler_estimator_in_pull_mode.unwrap_or_default(),
         };
-        Estimators::open(options).map(Some)
+        Estimators::new(options).map(Some)
     }
 }
 
@@ -179,18 +182,18 @@ mod tests {
         estimator: EstimatorArgs,
     }
 
-    fn parse(more: &str) -> Result<EstimatorArgs, String> {
-        let least = "estimator --cluster-name m1".split_whitespace();
-        let command = Command::try_parse_from(least.chain(more.split_whitespace()));
+    fn parse(flags: &str) -> Result<EstimatorArgs, String> {
+        let required = "estimator --cluster-name m1".split_whitespace();
+        let command = Command::try_parse_from(required.chain(flags.split_whitespace()));
         command.map(|command| command.estimator).map_err(|error| error.to_string())
     }
 
     #[test]
     fn karmada_flags_are_accepted() {
-        let standard = parse("").unwrap();
-        assert_eq!((standard.server_port, standard.insecure_skip_grpc_client_verify), (10352, false));
-        assert_eq!(standard.metrics_bind_address, ListenAddress("0.0.0.0:8080".parse().ok()));
-        assert_eq!(standard.health_probe_bind_address, ListenAddress("0.0.0.0:10351".parse().ok()));
+        let defaults = parse("").unwrap();
+        assert_eq!((defaults.server_port, defaults.insecure_skip_grpc_client_verify), (10352, false));
+        assert_eq!(defaults.metrics_bind_address, ListenAddress("0.0.0.0:8080".parse().ok()));
+        assert_eq!(defaults.health_probe_bind_address, ListenAddress("0.0.0.0:10351".parse().ok()));
         let args = parse(
             "--kubeconfig /etc/m1-kubeconfig --grpc-auth-cert-file a.crt --grpc-auth-key-file a.key \
              --grpc-client-ca-file ca.crt --insecure-skip-grpc-client-verify=true --server-port 1234 \
@@ -205,9 +208,9 @@ mod tests {
     #[rstest]
     #[case("--insecure-skip-grpc-client-verify", None)]
     #[case("--insecure-skip-grpc-client-verify=false", Some("ca.crt"))]
-    fn client_verification_is_optional(#[case] more: &str, #[case] expected: Option<&str>) {
+    fn client_verification_is_optional(#[case] flags: &str, #[case] expected: Option<&str>) {
         let tls = "--grpc-auth-cert-file a.crt --grpc-auth-key-file a.key --grpc-client-ca-file ca.crt";
-        let config = parse(&format!("{tls} {more}")).unwrap().config();
+        let config = parse(&format!("{tls} {flags}")).unwrap().config();
         assert_eq!(config.tls.unwrap().client_ca.as_deref(), expected.map(Path::new));
     }
 
@@ -217,8 +220,8 @@ mod tests {
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope")]
     #[case("--metrics-bind-address nowhere", "expected an address such as 127.0.0.1:8080")]
     #[case("--server-port 70000", "70000 is not in 0..=65535")]
-    fn invalid_flags_are_rejected(#[case] more: &str, #[case] expected: &str) {
-        let error = parse(more).unwrap_err();
+    fn invalid_flags_are_rejected(#[case] flags: &str, #[case] expected: &str) {
+        let error = parse(flags).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }

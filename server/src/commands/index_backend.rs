@@ -8,8 +8,8 @@ use clap::builder::PossibleValuesParser;
 use crowsnest_index::{IndexOptions, OpenSearchOptions};
 use crowsnest_search::opensearch::client::Address;
 
-/// Longest prefix in bytes: index names are limited to 255 bytes, including a number.
-const MAX_PREFIX: usize = 200;
+/// Maximum length of a prefix in bytes: index names are limited to 255 bytes, including a number.
+const MAX_PREFIX_BYTES: usize = 200;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Search backend")]
@@ -19,19 +19,19 @@ pub(crate) struct IndexBackendArgs {
           value_parser = PossibleValuesParser::new(["tantivy", "opensearch"]))]
     index_backend: String,
     /// Base URL of a node of the OpenSearch or Elasticsearch cluster; may be repeated, or separated by commas
-    #[arg(long, env = "CROWSNEST_OPENSEARCH_URL", value_name = "URL", value_delimiter = ',', value_parser = url,
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_URL", value_name = "URL", value_delimiter = ',', value_parser = parse_url,
           required_if_eq("index_backend", "opensearch"))]
     opensearch_url: Vec<String>,
     /// CA file (PEM) for the nodes' certificates [default: the system's]
-    #[arg(long, env = "CROWSNEST_OPENSEARCH_CA_FILE", value_name = "FILE", value_parser = file)]
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_CA_FILE", value_name = "FILE", value_parser = parse_file)]
     opensearch_ca_file: Option<PathBuf>,
     /// Folder with the keys of a Secret: username and password, api-key, token, or tls.crt and tls.key; changes are
     /// reloaded
-    #[arg(long, env = "CROWSNEST_OPENSEARCH_CREDENTIALS_DIR", value_name = "DIR", value_parser = folder)]
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_CREDENTIALS_DIR", value_name = "DIR", value_parser = parse_folder)]
     opensearch_credentials_dir: Option<PathBuf>,
     /// Alias to search, and prefix of the index names
     #[arg(long, env = "CROWSNEST_OPENSEARCH_INDEX_PREFIX", value_name = "NAME", default_value = "crowsnest",
-          value_parser = prefix)]
+          value_parser = parse_prefix)]
     opensearch_index_prefix: String,
     /// Number of primary shards; a change builds a new index beside the old one
     #[arg(long, env = "CROWSNEST_OPENSEARCH_SHARDS", value_name = "N", default_value_t = 1,
@@ -45,7 +45,7 @@ pub(crate) struct IndexBackendArgs {
 
 impl IndexBackendArgs {
     /// Rejects flags of a backend that is not selected.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let given = [
             ("--opensearch-url", !self.opensearch_url.is_empty()),
             ("--opensearch-ca-file", self.opensearch_ca_file.is_some()),
@@ -78,7 +78,7 @@ impl IndexBackendArgs {
     }
 }
 
-fn url(text: &str) -> Result<String, String> {
+fn parse_url(text: &str) -> Result<String, String> {
     match Address::check(text) {
         Ok(()) => Ok(text.trim().to_owned()),
         // The error omits the URL, which may contain a password.
@@ -86,25 +86,25 @@ fn url(text: &str) -> Result<String, String> {
     }
 }
 
-fn file(text: &str) -> Result<PathBuf, String> {
+fn parse_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_file() { Ok(path) } else { Err("no such file; mount the CA certificates there first".to_owned()) }
 }
 
-fn folder(text: &str) -> Result<PathBuf, String> {
+fn parse_folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_dir() { Ok(path) } else { Err("no such folder; mount the Secret there first".to_owned()) }
 }
 
 /// Validates an index name: lower case, and none of the names reserved by the engines.
-fn prefix(text: &str) -> Result<String, String> {
+fn parse_prefix(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
-    let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    match begins && text.chars().all(is_plain) && text.len() <= MAX_PREFIX {
+    let begins_with_alphanumeric = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    match begins_with_alphanumeric && text.chars().all(is_plain) && text.len() <= MAX_PREFIX_BYTES {
         true => Ok(text.to_owned()),
         false => Err(format!(
             "not a name of lower-case letters, digits, dots, dashes and underscores that begins with a letter or digit, \
-             of at most {MAX_PREFIX} characters"
+             of at most {MAX_PREFIX_BYTES} characters"
         )),
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         backend: IndexBackendArgs,
     }
 
-    fn parsed(arguments: &str) -> Result<IndexBackendArgs, String> {
+    fn parse(arguments: &str) -> Result<IndexBackendArgs, String> {
         let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
         command.map(|command| command.backend).map_err(|error| error.to_string())
     }
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn flags_select_the_backend() {
         let mut options = IndexOptions::new("/nowhere");
-        parsed("").unwrap().apply(&mut options);
+        parse("").unwrap().apply(&mut options);
         assert_eq!(format!("{options:?}"), format!("{:?}", IndexOptions::new("/nowhere")));
         let flags = "--index-backend opensearch --opensearch-url https://a:9200 --opensearch-url http://b --opensearch-index-prefix fleet-1";
-        parsed(flags).unwrap().apply(&mut options);
+        parse(flags).unwrap().apply(&mut options);
         assert_eq!(options.index_backend, "opensearch");
         assert_eq!(options.opensearch.urls, ["https://a:9200", "http://b"]);
         assert_eq!(options.opensearch.index_prefix, "fleet-1");
@@ -146,17 +146,17 @@ mod tests {
     #[case("--opensearch-credentials-dir /nowhere", "--opensearch-credentials-dir <DIR>': no such folder")]
     #[case("--opensearch-index-prefix Fleet", "--opensearch-index-prefix <NAME>': not a name")]
     fn errors_name_the_flag(#[case] arguments: &str, #[case] expected: &str) {
-        let error = parsed(arguments).unwrap_err();
+        let error = parse(arguments).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn urls_without_the_backend_are_rejected() {
-        let error = parsed("--opensearch-url http://a:9200").unwrap().check().unwrap_err().to_string();
+        let error = parse("--opensearch-url http://a:9200").unwrap().validate().unwrap_err().to_string();
         assert!(
             error.starts_with("--opensearch-url is given") && error.ends_with("--index-backend opensearch"),
             "{error}"
         );
-        assert!(parsed("--index-backend opensearch --opensearch-url http://a:9200").unwrap().check().is_ok());
+        assert!(parse("--index-backend opensearch --opensearch-url http://a:9200").unwrap().validate().is_ok());
     }
 }

@@ -11,7 +11,7 @@ use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use crowsnest_cli::connection::ConnectionArgs;
-use crowsnest_cli::duration::duration;
+use crowsnest_cli::duration::parse_duration;
 use crowsnest_install::installation::{self, InstallRequest, Record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -74,7 +74,7 @@ pub(crate) struct UninstallArgs {
     #[arg(long)]
     members: bool,
     /// Time to wait for each cluster, such as 90s, 15m or 1h30m
-    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "members", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "members", value_parser = parse_duration)]
     wait: Duration,
     /// Preview only: delete nothing
     #[arg(long)]
@@ -84,34 +84,34 @@ pub(crate) struct UninstallArgs {
 pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
-    let before = installation::recorded(&client).await?;
+    let before = installation::read_record(&client).await?;
     let Some(host) = args.host.clone().or_else(|| before.as_ref().map(|record| record.host.clone())) else {
         bail!("--host is required: the address at which the control plane reaches `crowsnest serve`");
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
     // Equal addresses mean that one process serves both.
     let requested = args.webhook_host.clone().zip(args.webhook_port);
-    let webhooks_at = requested.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
-    let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
+    let webhook_endpoint = requested.or_else(|| before.as_ref().and_then(|record| record.webhook_endpoint.clone()));
+    let webhook_endpoint = webhook_endpoint.filter(|at| *at != (host.clone(), port));
     let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
     let ca = match &args.ca_file {
         Some(path) => {
             let read = std::fs::read_to_string(path);
             let text = read.with_context(|| format!("--ca-file {}", path.display()))?;
-            crowsnest_process::client_certificate::roots(&text, "--ca-file")?;
+            crowsnest_process::client_certificate::parse_roots(&text, "--ca-file")?;
             Some(text)
         }
         None => None,
     };
     let request = InstallRequest {
-        record: Record { webhooks_at, ..Record::new(host, port, metrics) },
+        record: Record { webhook_endpoint, ..Record::new(host, port, metrics) },
         ca,
         take_over: args.take_over,
-        advertised: installation::advertised(&client, &config).await?,
+        advertised_endpoint: installation::read_advertised_endpoint(&client, &config).await?,
     };
     let mut out = std::io::stdout().lock();
     if args.dry_run {
-        print(&mut out, &installation::rendered(&client, &request).await?, args.output)?;
+        print(&mut out, &installation::render(&client, &request).await?, args.output)?;
     } else {
         installation::install(&client, &request, args.wait, &mut out).await?;
     }
@@ -122,7 +122,7 @@ fn print(out: &mut impl Write, manifests: &[Value], output: Output) -> anyhow::R
     match output {
         Output::Yaml => {
             for manifest in manifests {
-                writeln!(out, "---\n{}", yaml::written(manifest).trim_end())?;
+                writeln!(out, "---\n{}", yaml::to_yaml(manifest).trim_end())?;
             }
         }
         Output::Json => {

@@ -37,14 +37,14 @@ pub(crate) struct MemberArgs {
 }
 
 /// The data directory of a member, next to that of `up`, which has its own lock.
-fn beside(default: &Path, name: &ClusterName) -> PathBuf {
+fn default_member_dir(default: &Path, name: &ClusterName) -> PathBuf {
     let folder = default.file_name().map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
     default.with_file_name(format!("{folder}-{name}"))
 }
 
 /// Runs the member until the process receives a signal.
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
-    let data_dir = args.data_dir.unwrap_or_else(|| beside(&default_data_dir(), &args.name));
+    let data_dir = args.data_dir.unwrap_or_else(|| default_member_dir(&default_data_dir(), &args.name));
     let is_conformance = args.profile == Some(Profile::Conformance);
     let storage = DataDirConfig { data_dir, reset: args.reset };
     let config = MemberConfig { name: args.name, storage, listen: args.listen, load: args.load, is_conformance };
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn members_have_their_own_data_directory() {
         let name = "oslo".parse().unwrap();
-        let found = beside(Path::new("/home/me/.local/share/crowsnest"), &name);
+        let found = default_member_dir(Path::new("/home/me/.local/share/crowsnest"), &name);
         assert_eq!(found, Path::new("/home/me/.local/share/crowsnest-oslo"));
-        assert_eq!(beside(Path::new("crowsnest-data"), &name), Path::new("crowsnest-data-oslo"));
+        assert_eq!(default_member_dir(Path::new("crowsnest-data"), &name), Path::new("crowsnest-data-oslo"));
     }
 }

@@ -26,8 +26,8 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let mut out = std::io::stdout().lock();
     match args.back {
-        true => migrate::back(&client, args.dry_run, &mut out).await?,
-        false => migrate::forth(&client, args.dry_run, &mut out).await?,
+        true => migrate::migrate_to_karmada(&client, args.dry_run, &mut out).await?,
+        false => migrate::migrate_from_karmada(&client, args.dry_run, &mut out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{FromArgMatches, Parser, Subcommand};
 use crowsnest_cli::Verb;
 use crowsnest_cli::output::terminal;
-use line::{complete, environment, help, man, settings, spelling};
+use line::{complete, environment, help, man, normalize, settings};
 use process::LogFormat;
 
 mod adapter;
@@ -16,6 +16,7 @@ pub(crate) mod api_args;
 pub(crate) mod apiserver;
 pub(crate) mod bench;
 pub(crate) mod cache;
+pub(crate) mod cache_options;
 pub(crate) mod controllers;
 mod credentials;
 pub(crate) mod data_dir;
@@ -23,7 +24,6 @@ mod doctor;
 pub(crate) mod estimator;
 mod index_backend;
 pub(crate) mod install;
-pub(crate) mod keep;
 pub(crate) mod line;
 pub(crate) mod member;
 pub(crate) mod migrate;
@@ -103,13 +103,13 @@ enum Command {
 
 impl Cli {
     /// Parses the command line, including the program name. Exits the process on a usage error and after printing help.
-    pub(crate) fn read() -> Self {
+    pub(crate) fn from_process_arguments() -> Self {
         let command = complete::command();
-        let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
-        let more = settings::added(&command, &words).unwrap_or_else(|error| error.exit());
-        let matches = command.clone().get_matches_from(words.into_iter().chain(more));
+        let normalize::NormalizedLine { words, notes } = normalize::normalize(&command, std::env::args_os().collect());
+        let file_arguments = settings::read_arguments(&command, &words).unwrap_or_else(|error| error.exit());
+        let matches = command.clone().get_matches_from(words.into_iter().chain(file_arguments));
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-        if let Some(error) = environment::refused(&command, &matches, names) {
+        if let Some(error) = environment::unknown_variables_error(&command, &matches, names) {
             error.exit();
         }
         for note in notes {

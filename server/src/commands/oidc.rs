@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use crowsnest_apiserver::authn::Oidc;
-use crowsnest_apiserver::authn::oidc::{Given, Settings};
+use crowsnest_apiserver::authn::oidc::{OidcFlags, Settings};
 use url::Url;
 
 use crowsnest_ui::oidc::SignInConfig;
@@ -33,7 +33,7 @@ pub(crate) struct OidcArgs {
     #[arg(long, env = "CROWSNEST_OIDC_GROUPS_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_groups_prefix: Option<String>,
     /// Claim that must have this value; may be repeated, or separated by commas
-    #[arg(long, env = "CROWSNEST_OIDC_REQUIRED_CLAIM", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long, env = "CROWSNEST_OIDC_REQUIRED_CLAIM", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = parse_pair)]
     oidc_required_claim: Vec<(String, String)>,
     /// Accepted signing algorithms, separated by commas
     #[arg(
@@ -69,7 +69,7 @@ pub(crate) struct SignInArgs {
     oidc_scopes: Vec<String>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),
@@ -78,9 +78,9 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 impl OidcArgs {
     /// The token authenticator; `None` without an issuer.
-    pub(crate) fn read(&self) -> anyhow::Result<Option<Arc<Oidc>>> {
+    pub(crate) fn authenticator(&self) -> anyhow::Result<Option<Arc<Oidc>>> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let given = Given {
+        let given = OidcFlags {
             issuer_url: text(&self.oidc_issuer_url),
             client_id: text(&self.oidc_client_id),
             username_claim: self.oidc_username_claim.clone(),
@@ -90,19 +90,19 @@ impl OidcArgs {
             required_claims: self.oidc_required_claim.iter().cloned().collect(),
             signing_algs: self.oidc_signing_algs.clone(),
         };
-        let alone = given.issuer_url.is_empty()
+        let is_unset = given.issuer_url.is_empty()
             && given.client_id.is_empty()
             && given.username_prefix.is_empty()
             && given.groups_claim.is_empty()
             && given.groups_prefix.is_empty()
             && given.required_claims.is_empty()
             && self.oidc_ca_file.is_none();
-        if alone {
+        if is_unset {
             return Ok(None);
         }
         let settings = Settings::new(given)?;
         let ca = match &self.oidc_ca_file {
-            Some(path) => read(path, "--oidc-ca-file")?,
+            Some(path) => read_file(path, "--oidc-ca-file")?,
             None => String::new(),
         };
         Ok(Some(Arc::new(Oidc::new(settings, &ca)?)))
@@ -119,7 +119,7 @@ impl SignInArgs {
     }
 }
 
-fn read(path: &Path, flag: &str) -> anyhow::Result<String> {
+fn read_file(path: &Path, flag: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
 }
 
@@ -129,18 +129,18 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Both {
+    struct TestArgs {
         #[command(flatten)]
         oidc: OidcArgs,
     }
 
-    fn both(args: &[&str]) -> Both {
-        Both::try_parse_from(std::iter::once(&"x").chain(args)).unwrap()
+    fn parse(args: &[&str]) -> TestArgs {
+        TestArgs::try_parse_from(std::iter::once(&"x").chain(args)).unwrap()
     }
 
     #[test]
     fn incomplete_issuers_are_rejected() {
-        assert!(both(&[]).oidc.read().unwrap().is_none());
+        assert!(parse(&[]).oidc.authenticator().unwrap().is_none());
         let issuer = "--oidc-issuer-url=https://id.example.com";
         let cases: [(&[&str], &str); 5] = [
             (&[issuer], "--oidc-client-id is missing"),
@@ -150,11 +150,11 @@ mod tests {
             (&[issuer, "--oidc-client-id=a", "--oidc-ca-file=/nowhere"], "--oidc-ca-file /nowhere"),
         ];
         for (args, expected) in cases {
-            let error = format!("{:#}", both(args).oidc.read().unwrap_err());
+            let error = format!("{:#}", parse(args).oidc.authenticator().unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
-        let good = both(&[issuer, "--oidc-client-id=a", "--oidc-required-claim=hd=example.com"]);
-        assert!(good.oidc.read().unwrap().is_some());
-        assert!(Both::try_parse_from(["x", "--oidc-required-claim=hd"]).is_err());
+        let good = parse(&[issuer, "--oidc-client-id=a", "--oidc-required-claim=hd=example.com"]);
+        assert!(good.oidc.authenticator().unwrap().is_some());
+        assert!(TestArgs::try_parse_from(["x", "--oidc-required-claim=hd"]).is_err());
     }
 }

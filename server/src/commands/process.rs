@@ -7,8 +7,8 @@ use crowsnest_apimachinery::names::ClusterName;
 
 use super::adapter::AdapterArgs;
 use super::api_args::ApiArgs;
+use super::cache_options::CacheOptionsArgs;
 use super::controllers::ControllerArgs;
-use super::keep::KeepArgs;
 use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
@@ -53,7 +53,7 @@ pub(crate) struct PartArgs {
     #[command(flatten)]
     pub(crate) controllers: ControllerArgs,
     #[command(flatten)]
-    pub(crate) keep: KeepArgs,
+    pub(crate) cache: CacheOptionsArgs,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
     #[command(flatten)]

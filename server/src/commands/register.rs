@@ -24,16 +24,16 @@ use kube::{Api, Client};
 
 use crowsnest_agent::agent::certificate::CertificateRequest;
 use crowsnest_agent::agent::{self, Config, Rotation};
-use crowsnest_cli::duration::duration;
+use crowsnest_cli::clients::reason;
+use crowsnest_cli::duration::parse_duration;
 use crowsnest_cli::output::terminal;
-use crowsnest_cli::reach::reason;
-use discovery::{Pins, Token};
+use discovery::{Token, TrustedCas};
 
 /// Interval and threshold of the certificate renewal of an agent in this process: the defaults of its flags.
-const CHECKED_EVERY: Duration = Duration::from_secs(300);
-const RENEWED_AT: f64 = 0.2;
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(300);
+const RENEWAL_THRESHOLD: f64 = 0.2;
 /// Timeout of the agent's Deployment to become available.
-const ROLLOUT: Duration = Duration::from_secs(120);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
 #[command(
@@ -48,12 +48,12 @@ pub(crate) struct RegisterArgs {
     token: Token,
     /// Hash of the control plane's CA certificate, as sha256:HASH; may be repeated to accept any of several
     #[arg(long, value_name = "HASH", required_unless_present = "discovery_token_unsafe_skip_ca_verification")]
-    discovery_token_ca_cert_hash: Vec<discovery::Pin>,
+    discovery_token_ca_cert_hash: Vec<discovery::CaHash>,
     /// Trust any control plane that signs with the token; everybody who knows the token can impersonate it
     #[arg(long, conflicts_with = "discovery_token_ca_cert_hash")]
     discovery_token_unsafe_skip_ca_verification: bool,
     /// Timeout of discovering the control plane, and of having the certificate signed
-    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "5m", value_parser = parse_duration, value_name = "DURATION")]
     discovery_timeout: Duration,
     /// Name of this cluster in the control plane
     #[arg(long, value_name = "NAME")]
@@ -106,14 +106,14 @@ pub(crate) struct RegisterArgs {
 }
 
 pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
-    let member = member(&args).await?;
+    let member = member_client(&args).await?;
     if !args.run {
         reject_existing_agent(&member, &args).await?;
     }
-    let pins = args.pins();
+    let trusted_cas = args.trusted_cas();
     let found = tokio::time::timeout(
         args.discovery_timeout,
-        discovery::discover(&args.control_plane, args.proxy_server_address.clone(), &args.token, &pins),
+        discovery::discover(&args.control_plane, args.proxy_server_address.clone(), &args.token, &trusted_cas),
     );
     let control_plane = found.await.with_context(|| {
         format!(
@@ -137,21 +137,21 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
     let kubeconfig = manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &issued);
     writeln!(terminal::stderr(), "received the certificate of the agent of cluster {}", args.cluster_name)?;
     if args.run {
-        return run_here(args, &kubeconfig).await;
+        return run_in_process(args, &kubeconfig).await;
     }
     deploy(&args, &member, &kubeconfig).await
 }
 
 impl RegisterArgs {
-    fn pins(&self) -> Pins {
+    fn trusted_cas(&self) -> TrustedCas {
         match self.discovery_token_unsafe_skip_ca_verification {
-            true => Pins::Anybody,
-            false => Pins::Of(self.discovery_token_ca_cert_hash.clone()),
+            true => TrustedCas::Any,
+            false => TrustedCas::Hashes(self.discovery_token_ca_cert_hash.clone()),
         }
     }
 }
 
-async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
+async fn member_client(args: &RegisterArgs) -> anyhow::Result<Client> {
     let config = kubeconfig::config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
     Ok(Client::try_from(config.context("cannot find the kubeconfig of this cluster; name it with --kubeconfig")?)?)
 }
@@ -160,17 +160,17 @@ async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
 /// create.
 async fn reject_existing_agent(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
     let namespace = args.namespace.as_str();
-    if there::<Deployment>(member, namespace, AGENT).await?.is_some() {
+    if find_object::<Deployment>(member, namespace, AGENT).await?.is_some() {
         bail!(
             "this cluster already has an agent, deployment {namespace}/{AGENT}; remove it with `crowsnest unregister NAME --cluster-kubeconfig …`"
         );
     }
-    let secret = there::<core::Secret>(member, namespace, manifests::SECRET).await?.map(|found| found.metadata);
+    let secret = find_object::<core::Secret>(member, namespace, manifests::SECRET).await?.map(|found| found.metadata);
     let account =
-        there::<core::ServiceAccount>(member, namespace, manifests::ACCOUNT).await?.map(|found| found.metadata);
+        find_object::<core::ServiceAccount>(member, namespace, manifests::ACCOUNT).await?.map(|found| found.metadata);
     for (what, name, found) in [("secret", manifests::SECRET, secret), ("serviceaccount", manifests::ACCOUNT, account)]
     {
-        if found.is_some_and(|found| !is_ours(&found)) {
+        if found.is_some_and(|found| !is_created_by_register(&found)) {
             bail!(
                 "{what} {namespace}/{name} exists and was not created by `crowsnest register`; delete it, or choose another namespace with -n"
             );
@@ -179,7 +179,7 @@ async fn reject_existing_agent(member: &Client, args: &RegisterArgs) -> anyhow::
     Ok(())
 }
 
-async fn there<K>(member: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<K>>
+async fn find_object<K>(member: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<K>>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -191,17 +191,17 @@ where
 }
 
 /// True if `register` created the object.
-fn is_ours(metadata: &ObjectMeta) -> bool {
+fn is_created_by_register(metadata: &ObjectMeta) -> bool {
     let mut managers = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
     managers.any(|manager| manager == crowsnest_install::MANAGER)
 }
 
-async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {
-    manifests::keep(&args.agent_kubeconfig, kubeconfig)?;
-    let kept = args.agent_kubeconfig.display();
+async fn run_in_process(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {
+    manifests::write_kubeconfig(&args.agent_kubeconfig, kubeconfig)?;
+    let kubeconfig_file = args.agent_kubeconfig.display();
     writeln!(
         terminal::stderr(),
-        "the agent runs in this process; start it again with `crowsnest agent --control-plane-kubeconfig {kept}`"
+        "the agent runs in this process; start it again with `crowsnest agent --control-plane-kubeconfig {kubeconfig_file}`"
     )?;
     // The agent requires an explicit kubeconfig of this cluster.
     let member = match args.kubeconfig {
@@ -211,8 +211,8 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
     let rotation = Rotation {
         secret: None,
         expiration_seconds: args.cert_expiration_seconds,
-        checking_interval: CHECKED_EVERY,
-        remaining_time_threshold: RENEWED_AT,
+        checking_interval: RENEWAL_CHECK_INTERVAL,
+        remaining_time_threshold: RENEWAL_THRESHOLD,
     };
     agent::run(Config {
         cluster_name: args.cluster_name,
@@ -242,7 +242,7 @@ fn default_kubeconfig() -> anyhow::Result<PathBuf> {
 
 async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyhow::Result<ExitCode> {
     let image = args.agent_image.as_deref().unwrap_or_default();
-    let command = manifests::Agent {
+    let command = manifests::AgentDeployment {
         name: &args.cluster_name,
         image,
         replicas: args.agent_replicas,
@@ -251,21 +251,21 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         provider: args.cluster_provider.as_deref(),
         region: args.cluster_region.as_deref(),
         zones: &args.cluster_zones,
-        renewed: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
+        renewal_seconds: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
     };
     let applied = crowsnest_install::apply_all(member, &command.manifests(kubeconfig)).await;
     applied.context("cannot deploy the agent to this cluster")?;
     let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
-    let runs = |deployment: Option<&Deployment>| {
+    let is_available = |deployment: Option<&Deployment>| {
         let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.available_replicas);
         ready.is_some_and(|ready| ready > 0)
     };
-    let waited = tokio::time::timeout(ROLLOUT, await_condition(deployments, AGENT, runs)).await;
+    let rollout = tokio::time::timeout(ROLLOUT_TIMEOUT, await_condition(deployments, AGENT, is_available)).await;
     let deployment_name = format!("{}/{AGENT}", args.namespace);
-    waited.map_err(|_| {
+    rollout.map_err(|_| {
         anyhow!(
             "the agent is not available after {} s; see `kubectl describe deployment -n {} {AGENT}`",
-            ROLLOUT.as_secs(),
+            ROLLOUT_TIMEOUT.as_secs(),
             args.namespace
         )
     })??;

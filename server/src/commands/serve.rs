@@ -14,8 +14,8 @@ use crowsnest_controllers::runtime;
 use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
 
 use super::api_args::WebhookArgs;
-use super::estimator::{ListenAddress, address};
-use super::keep;
+use super::cache_options;
+use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{PartArgs, ProcessArgs};
 use crowsnest_runtime::leader_election::Times;
 use crowsnest_serve::{Config, LeaderElection};
@@ -131,23 +131,23 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "CROWSNEST_TLS_PRIVATE_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_private_key_file: Option<PathBuf>,
     /// Address of /metrics; 0 disables it
-    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = parse_listen_address)]
     pub(crate) metrics_bind_address: ListenAddress,
     /// Address of /healthz, /livez and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10357",
-          value_parser = address)]
+          value_parser = parse_listen_address)]
     pub(crate) health_probe_bind_address: ListenAddress,
     /// Address of the web UI: HTTP on loopback, HTTPS otherwise; 0 disables it
-    #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = parse_listen_address)]
     pub(crate) ui_listen: ListenAddress,
     /// Allow loopback and link-local addresses as endpoints and proxies of Clusters
     #[arg(long, env = "CROWSNEST_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
     /// Time to continue serving after a signal, while not ready, so that clients can move to other replicas
-    #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     pub(crate) shutdown_delay_duration: Duration,
     #[command(flatten)]
-    pub(crate) leading: LeaderElectionArgs,
+    pub(crate) leader_election: LeaderElectionArgs,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]
@@ -172,13 +172,13 @@ pub(crate) struct LeaderElectionArgs {
     )]
     pub(crate) leader_elect_resource_namespace: String,
     /// Time after the last renewal when another process may take over the Leases
-    #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     leader_elect_lease_duration: Duration,
     /// Time after the last renewal when the controllers of this process stop
-    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     leader_elect_renew_deadline: Duration,
     /// Interval between attempts to acquire or renew the Leases
-    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION", value_parser = keep::duration)]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION", value_parser = cache_options::parse_duration)]
     leader_elect_retry_period: Duration,
 }
 
@@ -203,8 +203,8 @@ impl ServeArgs {
         if let StoreOptions::Postgres(options) = &mut store {
             (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
-        self.parts.keep.backend.check()?;
-        Ok(IndexOptions { store, ..self.parts.keep.options(folder.unwrap_or_default()) })
+        self.parts.cache.backend.validate()?;
+        Ok(IndexOptions { store, ..self.parts.cache.options(folder.unwrap_or_default()) })
     }
 
     fn config(self) -> anyhow::Result<Config> {
@@ -225,11 +225,11 @@ impl ServeArgs {
             metrics_adapter: self.parts.adapter.metrics_adapter,
             allow_local_endpoints: self.allow_local_endpoints,
             shutdown_delay: self.shutdown_delay_duration,
-            leader_election: self.leading.config(),
-            controllers: self.parts.controllers.read(runtime::Config::default())?,
+            leader_election: self.leader_election.config(),
+            controllers: self.parts.controllers.config(runtime::Config::default())?,
             api: self.parts.api.config(),
             webhook_clients: self.webhooks.config(),
-            oidc: self.parts.oidc.read()?,
+            oidc: self.parts.oidc.authenticator()?,
             sign_in: self.parts.sign_in.config(),
             ui: self.parts.ui.config(),
         })

@@ -6,14 +6,14 @@ use clap::Args;
 use url::Url;
 
 /// Path of OTLP over HTTP below the receiver's URL.
-const PATH: &str = "v1/traces";
+const OTLP_PATH: &str = "v1/traces";
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Traces")]
 pub(crate) struct TracingArgs {
     /// URL of an OTLP/HTTP receiver for traces, such as http://collector:4318; OTEL_EXPORTER_OTLP_HEADERS sets request
     /// headers, for example with a token [default: traces are disabled]
-    #[arg(long, env = "CROWSNEST_TRACING_ENDPOINT", value_name = "URL", value_parser = endpoint)]
+    #[arg(long, env = "CROWSNEST_TRACING_ENDPOINT", value_name = "URL", value_parser = parse_endpoint)]
     pub(crate) tracing_endpoint: Option<Url>,
     /// Number of requests and reconciles per million to trace, if the caller has not decided
     #[arg(long, env = "CROWSNEST_TRACING_SAMPLING_RATE_PER_MILLION", value_name = "N", default_value_t = 10_000,
@@ -24,7 +24,7 @@ pub(crate) struct TracingArgs {
     pub(crate) tracing_ca_file: Option<PathBuf>,
 }
 
-fn endpoint(text: &str) -> Result<Url, String> {
+fn parse_endpoint(text: &str) -> Result<Url, String> {
     let mut url: Url = text
         .parse()
         .map_err(|error: url::ParseError| format!("{error}: expected a URL such as http://collector:4318"))?;
@@ -36,7 +36,7 @@ fn endpoint(text: &str) -> Result<Url, String> {
         return Err("the URL must not contain credentials; set them in OTEL_EXPORTER_OTLP_HEADERS".to_owned());
     }
     if url.path() == "/" {
-        url.set_path(PATH);
+        url.set_path(OTLP_PATH);
     }
     Ok(url)
 }
@@ -55,7 +55,7 @@ mod tests {
     #[case("/v1/traces", Err("such as http://collector:4318"))]
     #[case("https://me:open-sesame@collector", Err("OTEL_EXPORTER_OTLP_HEADERS"))]
     fn endpoints_are_validated(#[case] text: &str, #[case] expected: Result<&str, &str>) {
-        match (endpoint(text), expected) {
+        match (parse_endpoint(text), expected) {
             (Ok(url), Ok(expected)) => assert_eq!(url.as_str(), expected),
             (Err(error), Err(expected)) => {
                 assert!(error.contains(expected) && !error.contains("open-sesame"), "{error}");

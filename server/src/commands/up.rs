@@ -77,7 +77,7 @@ pub(crate) struct UpArgs {
 
 impl UpArgs {
     fn config(self) -> anyhow::Result<Config> {
-        self.parts.keep.backend.check()?;
+        self.parts.cache.backend.validate()?;
         let is_conformance = self.profile == Some(Profile::Conformance);
         let standard = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
         let simulated = match self.members {
@@ -99,10 +99,10 @@ impl UpArgs {
             ui_listen: self.ui_listen,
             load: self.load,
             metrics_adapter: self.parts.adapter.metrics_adapter,
-            controllers: self.parts.controllers.read(standard)?,
-            cache: self.parts.keep.options(PathBuf::new()),
+            controllers: self.parts.controllers.config(standard)?,
+            cache: self.parts.cache.options(PathBuf::new()),
             api: self.parts.api.config(),
-            oidc: self.parts.oidc.read()?,
+            oidc: self.parts.oidc.authenticator()?,
             sign_in: self.parts.sign_in.config(),
             ui: self.parts.ui.config(),
         })

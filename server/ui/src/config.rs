@@ -6,7 +6,7 @@ use super::Seal;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
 
-/// Name of the key file's flag, for the reloader.
+/// Flag of the key file, which the reloader uses in messages and metrics.
 const FLAG: &str = "ui-session-key-file";
 
 /// Host names and cookie keys of the web UI.
@@ -19,12 +19,12 @@ pub struct UiConfig {
 }
 
 impl UiConfig {
-    /// The cookie keys; a file is reloaded when it changes.
+    /// Reads or creates the cookie keys. A key file is reloaded when it changes.
     pub async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
         let Some(file) = &self.session_key_file else { return Seal::of_data_dir(dir) };
         let seal = Seal::read(file)?;
-        let reloaded = seal.clone();
-        let replace = move |read: &[String]| Ok(reloaded.replace(read.first().map_or("", String::as_str))?);
+        let reloaded_seal = seal.clone();
+        let replace = move |read: &[String]| Ok(reloaded_seal.replace(read.first().map_or("", String::as_str))?);
         reloader.watch(FLAG, vec![file.clone()], replace).await?;
         Ok(seal)
     }

@@ -23,9 +23,9 @@ const COOKIE: &str = "crowsnest-session";
 /// Lifetime of a session from the sign-in, independent of its use.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(12);
 /// Time for which a sign-out is remembered.
-const REMEMBERED: Duration = Duration::from_secs(LIFETIME.as_secs() as u64);
+const SIGN_OUT_TTL: Duration = Duration::from_secs(LIFETIME.as_secs() as u64);
 /// Maximum number of remembered sign-outs.
-const MOST: u64 = 100_000;
+const MAX_SIGN_OUTS: u64 = 100_000;
 
 /// Random bytes of a new session: its id and the nonce of its cookie.
 #[derive(Clone, Copy)]
@@ -42,19 +42,19 @@ impl Random {
 
 /// Content of a cookie. Has no `Debug`: the token must not be logged.
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct SealedSession {
     id: String,
     token: String,
     until: Timestamp,
 }
 
-/// Sessions with tokens.
+/// Opens and ends the sessions of users who signed in with a token.
 #[derive(Clone)]
 pub struct Tokens {
     seal: Seal,
     /// IDs of sessions that were signed out.
-    ended: Cache<String, ()>,
-    /// Browsers connect over HTTPS.
+    signed_out: Cache<String, ()>,
+    /// True if browsers connect over HTTPS.
     secure: bool,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -65,14 +65,14 @@ impl Tokens {
     }
 
     fn with_clock(seal: Seal, secure: bool, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        let ended = Cache::builder().max_capacity(MOST).time_to_live(REMEMBERED).build();
-        Self { seal, ended, secure, clock: Arc::new(clock) }
+        let signed_out = Cache::builder().max_capacity(MAX_SIGN_OUTS).time_to_live(SIGN_OUT_TTL).build();
+        Self { seal, signed_out, secure, clock: Arc::new(clock) }
     }
 
     /// Seals a token into the cookie of a new session; `None` if the token is too large.
     pub(super) fn open(&self, token: &str, random: Random) -> Option<Cookie> {
         let until = (self.clock)().checked_add(LIFETIME).ok()?;
-        let content = Content { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
+        let content = SealedSession { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
         let content = serde_json::to_vec(&content).ok()?;
         self.seal.close(Purpose::Session, &content, random.nonce).map(|value| self.cookie(value))
     }
@@ -80,24 +80,26 @@ impl Tokens {
     /// The token of a browser's session; `None` if it has no session of this kind.
     pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
-        let over = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
-        self.content(&value).map(|content| Some(content.token)).ok_or_else(over)
+        let ended = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
+        self.content(&value).map(|content| Some(content.token)).ok_or_else(ended)
     }
 
     /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
-        let gone = self.cookie(String::new()).deleted();
-        if let Some(content) = cookies::find(headers, &gone.full_name()).and_then(|value| self.content(&value)) {
-            self.ended.insert(content.id, ());
+        let deleted_cookie = self.cookie(String::new()).deleted();
+        if let Some(content) =
+            cookies::find(headers, &deleted_cookie.full_name()).and_then(|value| self.content(&value))
+        {
+            self.signed_out.insert(content.id, ());
         }
-        gone
+        deleted_cookie
     }
 
-    /// Content of a session that has not ended.
-    fn content(&self, value: &str) -> Option<Content> {
-        let content: Content = serde_json::from_slice(&self.seal.open(Purpose::Session, value)?).ok()?;
-        let holds = (self.clock)() < content.until && !self.ended.contains_key(&content.id);
-        (holds && is_bearer_token(&content.token)).then_some(content)
+    /// Content of a cookie whose session has neither expired nor been signed out.
+    fn content(&self, value: &str) -> Option<SealedSession> {
+        let content: SealedSession = serde_json::from_slice(&self.seal.open(Purpose::Session, value)?).ok()?;
+        let is_valid = (self.clock)() < content.until && !self.signed_out.contains_key(&content.id);
+        (is_valid && is_bearer_token(&content.token)).then_some(content)
     }
 
     fn cookie(&self, value: String) -> Cookie {
@@ -124,7 +126,7 @@ mod tests {
         Random { id: [1; 16], nonce: [2; 12] }
     }
 
-    fn with(cookie: &Cookie) -> HeaderMap {
+    fn headers_with(cookie: &Cookie) -> HeaderMap {
         let pair = format!("{}={}", cookie.full_name(), cookie.value);
         HeaderMap::from_iter([(header::COOKIE, pair.parse().unwrap())])
     }
@@ -139,7 +141,7 @@ mod tests {
         let opened = tokens.open("a.bearer.token", random()).unwrap();
         assert_eq!((opened.full_name().as_str(), opened.same_site), ("__Host-crowsnest-session", SameSite::Strict));
         assert!(!opened.value.contains("bearer"));
-        assert_eq!(tokens.token(&with(&opened)).unwrap().as_deref(), Some("a.bearer.token"));
+        assert_eq!(tokens.token(&headers_with(&opened)).unwrap().as_deref(), Some("a.bearer.token"));
         assert_eq!(tokens.token(&HeaderMap::new()).unwrap(), None);
         assert!(tokens.open(&"a".repeat(4_000), random()).is_none());
     }
@@ -147,20 +149,20 @@ mod tests {
     #[test]
     fn replicas_with_the_key_accept_the_session() {
         let opened = tokens(false).open("a.bearer.token", random()).unwrap();
-        assert!(tokens(false).token(&with(&opened)).unwrap().is_some());
+        assert!(tokens(false).token(&headers_with(&opened)).unwrap().is_some());
         let other = Tokens::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
-        assert_eq!(code(&other, &with(&opened)), Some(401));
+        assert_eq!(code(&other, &headers_with(&opened)), Some(401));
     }
 
     #[test]
     fn copied_cookies_end_with_the_sign_out() {
         let tokens = tokens(false);
         let opened = tokens.open("a.bearer.token", random()).unwrap();
-        let kept = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
-        let gone = tokens.end(&with(&opened));
-        assert_eq!((gone.value.as_str(), gone.max_age), ("", Some(0)));
-        assert_eq!(code(&tokens, &with(&opened)), Some(401));
-        assert!(tokens.token(&with(&kept)).unwrap().is_some(), "another session of the same token ended, too");
+        let other = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
+        let deleted_cookie = tokens.end(&headers_with(&opened));
+        assert_eq!((deleted_cookie.value.as_str(), deleted_cookie.max_age), ("", Some(0)));
+        assert_eq!(code(&tokens, &headers_with(&opened)), Some(401));
+        assert!(tokens.token(&headers_with(&other)).unwrap().is_some(), "another session of the same token ended, too");
     }
 
     #[test]
@@ -170,7 +172,7 @@ mod tests {
         let tokens = Tokens::with_clock(Seal::new(KEY).unwrap(), false, move || {
             Timestamp::from_second(clock.load(Ordering::Relaxed)).unwrap_or_default()
         });
-        let opened = with(&tokens.open("a.bearer.token", random()).unwrap());
+        let opened = headers_with(&tokens.open("a.bearer.token", random()).unwrap());
         now.store(LIFETIME.as_secs() - 1, Ordering::Relaxed);
         assert!(tokens.token(&opened).unwrap().is_some());
         now.store(LIFETIME.as_secs(), Ordering::Relaxed);
@@ -182,17 +184,17 @@ mod tests {
     fn plain_tokens_are_rejected() {
         let tokens = tokens(false);
         let cookie = tokens.cookie("a.bearer.token".to_owned());
-        assert_eq!(code(&tokens, &with(&cookie)), Some(401));
+        assert_eq!(code(&tokens, &headers_with(&cookie)), Some(401));
     }
 
     #[test]
     fn unknown_sign_outs_are_not_remembered() {
         let tokens = tokens(false);
         for n in 0..1_000 {
-            tokens.end(&with(&tokens.cookie(format!("made-up-{n}"))));
+            tokens.end(&headers_with(&tokens.cookie(format!("made-up-{n}"))));
         }
-        tokens.ended.run_pending_tasks();
-        assert_eq!(tokens.ended.entry_count(), 0);
+        tokens.signed_out.run_pending_tasks();
+        assert_eq!(tokens.signed_out.entry_count(), 0);
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use crowsnest_apiserver::authn::Oidc;
 use crowsnest_controllers::runtime;
 use crowsnest_index::IndexOptions;
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::http::InFlightLimits;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
@@ -66,7 +66,7 @@ pub struct ApiserverConfig {
     pub storage: DataDirConfig,
     pub listen: SocketAddr,
     pub disabled_admission: Vec<Plugin>,
-    pub in_flight: InFlight,
+    pub in_flight: InFlightLimits,
     pub oidc: Option<Arc<Oidc>>,
     pub audit: AuditConfig,
 }

@@ -11,7 +11,7 @@ use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
-use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::http::InFlightLimits;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_process::client_ca::{self as trust, Trust};
 use crowsnest_process::data_dir::DataDir;
@@ -40,12 +40,12 @@ const ADMIN: &str = "system:admin";
 pub(super) struct ControlPlaneOptions {
     pub(super) auditor: Auditor,
     pub(super) disabled_admission: Vec<Plugin>,
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: InFlightLimits,
 }
 
 impl ControlPlaneOptions {
     pub(super) fn new(auditor: Auditor) -> Self {
-        Self { auditor, disabled_admission: Vec::new(), in_flight: InFlight::default() }
+        Self { auditor, disabled_admission: Vec::new(), in_flight: InFlightLimits::default() }
     }
 }
 
@@ -136,7 +136,7 @@ impl ControlPlane {
         // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
-        let own = ServingCertificates::new(&authority.server(&names)?)?;
+        let own = ServingCertificates::new(&authority.issue_serving_certificate(&names)?)?;
         let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
@@ -171,8 +171,8 @@ impl ControlPlane {
         crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::base_manifests();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
-        manifests.extend(crowsnest_install::definitions(&hooks, &ca));
-        manifests.extend(crowsnest_install::admission(&hooks, &ca));
+        manifests.extend(crowsnest_install::crd_manifests(&hooks, &ca));
+        manifests.extend(crowsnest_install::admission_manifests(&hooks, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
         // The lock of the data directory excludes other processes, so no reader of the old definitions is left.
         crowsnest_install::stored_kind_migration::remove(&client, &mut report).await?;
@@ -180,8 +180,9 @@ impl ControlPlane {
             tracing::info!("{line}");
         }
         // The aggregated kinds are described by the stored ones, which must be served first.
-        let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
-        let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
+        let groups = crowsnest_install::resolve_groups(&client, metrics_adapter).await?;
+        let aggregation =
+            crowsnest_install::aggregation_manifests(&Endpoints { host: "localhost".into(), port, ca }, &groups);
         crowsnest_install::apply_all(&client, &aggregation).await?;
         crowsnest_install::wait_for_aggregation(&client, &groups).await?;
         Ok(())

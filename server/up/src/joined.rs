@@ -20,18 +20,18 @@ use kube::{Api, ResourceExt};
 use super::progress::Progress;
 
 /// Timeout of reading a cluster's id.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+const ID_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of refreshing the credentials of a joined cluster.
-const REFRESH_WITHIN: Duration = Duration::from_secs(15);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Clusters of a kubeconfig, named as their contexts.
-pub(super) struct Joined {
+pub(super) struct JoinedClusters {
     file: PathBuf,
     clusters: Vec<(ClusterName, kube::Config)>,
     rights: Rights,
 }
 
-impl Joined {
+impl JoinedClusters {
     /// Reads the file and finds the contexts; contacts no cluster.
     pub(super) async fn read(file: &Path, contexts: &[String], rights: Rights) -> anyhow::Result<Self> {
         let kubeconfig = KubeconfigFile::read(file)?;
@@ -88,13 +88,13 @@ impl Joined {
                 if !is_known {
                     return joining.await.map(drop).with_context(|| format!("cannot join cluster {name}"));
                 }
-                let failure = match tokio::time::timeout(REFRESH_WITHIN, joining).await {
+                let failure = match tokio::time::timeout(REFRESH_TIMEOUT, joining).await {
                     Ok(Ok(_)) => return Ok(()),
                     Ok(Err(error)) if !is_unreachable(&error) => {
                         return Err(error).with_context(|| format!("cannot join cluster {name}"));
                     }
                     Ok(Err(error)) => innermost(&error.into()),
-                    Err(_) => format!("no response within {} s", REFRESH_WITHIN.as_secs()),
+                    Err(_) => format!("no response within {} s", REFRESH_TIMEOUT.as_secs()),
                 };
                 progress
                     .warn(&format!("cluster {name} stays joined, but its credentials were not refreshed: {failure}"));
@@ -112,10 +112,10 @@ async fn read_cluster_id(config: &kube::Config) -> anyhow::Result<String> {
         let client = kube::Client::try_from(config.clone())?;
         Ok::<_, anyhow::Error>(cluster_id(&client).await?)
     };
-    match tokio::time::timeout(ANSWER_WITHIN, request).await {
+    match tokio::time::timeout(ID_TIMEOUT, request).await {
         Ok(Ok(id)) => Ok(id),
         Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
-        Err(_) => bail!("{}: no response within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
+        Err(_) => bail!("{}: no response within {} s", config.cluster_url, ID_TIMEOUT.as_secs()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `crowsnest up`: a whole fleet in one process. Starts the parts in order of dependency, reports progress, waits for a
+//! `crowsnest up`: a fleet in one process. Starts the parts in order of dependency, reports progress, waits for a
 //! signal and stops them in reverse order.
 
 pub mod alone;
@@ -21,7 +21,7 @@ use std::time::Instant;
 use anyhow::bail;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
-use crowsnest_apiserver::authn::oidc::whole;
+use crowsnest_apiserver::authn::oidc::format_error_chain;
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_index::IndexOptions;
 use crowsnest_process::data_dir::DataDir;
@@ -36,31 +36,31 @@ use crowsnest_runtime::controller_runner::LeaderElectionMode;
 use crowsnest_runtime::roles::{Roles, RolesConfig};
 use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::SignIn;
-use joined::Joined;
+use joined::JoinedClusters;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
 
-/// A fleet with a validated configuration.
+/// The validated configuration of a fleet.
 pub struct Server(Config);
 
 /// Runs a fleet until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
-    config.validate()?.start().await
+    config.validate()?.run().await
 }
 
 impl Server {
-    /// Starts all parts, waits for a signal, and stops them in reverse order.
-    pub async fn start(self) -> anyhow::Result<ExitCode> {
+    /// Starts all parts, waits for a signal, and stops the parts in reverse order.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         let Self(config) = self;
         let mut stop = StopSignals::new()?;
         let progress = Progress::new();
         let joined = match &config.members {
             Members::Joined { kubeconfig, contexts, rights } => {
-                Some(Joined::read(kubeconfig, contexts, rights.clone()).await?)
+                Some(JoinedClusters::read(kubeconfig, contexts, rights.clone()).await?)
             }
             Members::Simulated(_) => None,
         };
-        let dir = open(&config.storage)?;
+        let dir = open_data_dir(&config.storage)?;
         let api = bind(config.listen, "--listen").await?;
         let ui = bind(config.ui_listen, "--ui-listen").await?;
         progress.done(&format!("data directory {}", dir.root().display()));
@@ -93,44 +93,46 @@ impl Server {
 /// Runs the control plane's API alone (`crowsnest apiserver`).
 pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::new()?;
-    let dir = open(&config.storage)?;
+    let dir = open_data_dir(&config.storage)?;
     let listener = bind(config.listen, "--listen").await?;
-    let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
+    let no_members = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
-    let own =
+    let options =
         ControlPlaneOptions { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
-    let control_plane = ControlPlane::start(&dir, listener, nobody, config.oidc, own).await?;
+    let control_plane = ControlPlane::start(&dir, listener, no_members, config.oidc, options).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
     writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
     stop.wait().await;
     let stopped = control_plane.stop().await;
-    written(audit).await;
+    flush_audit_log(audit).await;
     stopped.map(|()| ExitCode::SUCCESS)
 }
 
 /// Flushes the audit log after the servers have stopped.
-async fn written(audit: Option<Writer>) {
+async fn flush_audit_log(audit: Option<Writer>) {
     if let Some(audit) = audit {
         audit.stop().await;
     }
 }
 
-fn open(storage: &DataDirConfig) -> anyhow::Result<DataDir> {
+fn open_data_dir(storage: &DataDirConfig) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&storage.data_dir, storage.reset)?)
 }
 
-/// Reports whether the OIDC issuer is reachable. It is contacted again for each sign-in.
+/// Reports whether the OIDC issuer is reachable. A failure is not final: each sign-in contacts the issuer again.
 async fn report_issuer(oidc: &Oidc, progress: &Progress) {
     let issuer = oidc.settings().issuer_url();
-    match oidc.issuer().published().await {
+    match oidc.issuer().documents().await {
         Ok(_) => progress.done(&format!("sign-in with {issuer}")),
-        Err(error) => progress.warn(&format!("sign-in with {issuer} is not available yet: {}", whole(&error))),
+        Err(error) => {
+            progress.warn(&format!("sign-in with {issuer} is not available yet: {}", format_error_chain(&error)))
+        }
     }
 }
 
-/// All parts of a running fleet.
+/// The servers, tasks and members of a running fleet.
 struct Fleet {
     control_plane: ControlPlane,
     members: members::Members,
@@ -145,7 +147,7 @@ struct Fleet {
 impl Fleet {
     async fn start(
         config: &Config,
-        joined: Option<Joined>,
+        joined: Option<JoinedClusters>,
         dir: &DataDir,
         (api, ui_listener): (TcpListener, TcpListener),
         progress: &Progress,
@@ -162,30 +164,31 @@ impl Fleet {
 
         let servers = Tasks::default();
         control_plane.watch_tasks(servers.clone());
-        let serving = servers.stopping();
+        let stopping = servers.stopping();
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir, progress).await?;
         simulated.get_or_init(|| members.simulated());
         progress.done(&format!("{} members", members.len()));
 
-        // Written first, so that kubectl can be used while the start is in progress.
+        // The kubeconfig is written first, so that kubectl can be used while the other parts start.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
-        let own = files.add("cp", &control_plane.kubeconfig()?)?;
+        let control_plane_kubeconfig = files.add("cp", &control_plane.kubeconfig()?)?;
         let mut reloader = config.api.reloader();
         let middleware = config.api.middleware(auditor, reloader.counts());
         let requests = middleware.metrics.requests.clone();
-        let trusted = (&config.api, &mut reloader);
+        let reload = (&config.api, &mut reloader);
         let settings = (&controllers, config.metrics_adapter);
-        control_plane.install(&roles, middleware, trusted, settings, &servers).await?;
+        control_plane.install(&roles, middleware, reload, settings, &servers).await?;
         if config.is_conformance {
-            // The recorded fleet grants these permissions to this administrator.
-            crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
+            // In the fleet on which the conformance scenarios were recorded, this administrator has these permissions.
+            crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin_binding("admin")])
+                .await?;
         }
         let seal = config.ui.seal(dir, &mut reloader).await?;
-        servers.keep("reload of files", reloader.run(serving.clone()));
+        servers.keep("reload of files", reloader.run(stopping.clone()));
         progress.done("aggregated APIs, webhooks");
 
-        let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;
+        let upstream = crowsnest_component_base::kubeconfig::config_of(control_plane_kubeconfig).await?;
         members.join(&control_plane.client(), dir, &mut files, progress).await?;
         let kubeconfig = files.finish()?;
         progress.done("members joined");
@@ -201,7 +204,7 @@ impl Fleet {
         };
         roles.start(control_plane.client(), roles_config).await?;
         if has_cluster_status {
-            members.looked_at(&control_plane.client(), progress).await;
+            members.wait_for_first_status(&control_plane.client(), progress).await;
         }
         progress.done("cache, controllers");
 
@@ -212,9 +215,9 @@ impl Fleet {
             }
             None => None,
         };
-        let tunnels = crowsnest_ui::Tunnels { tasks: servers.passing().clone(), stopping: serving.clone() };
+        let tunnels = crowsnest_ui::Tunnels { tasks: servers.passing().clone(), stopping: stopping.clone() };
         let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
-        servers.keep("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), serving.clone()));
+        servers.keep("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), stopping.clone()));
         if let Some(load) = &config.load {
             members.load(load, progress).await?;
         }
@@ -222,7 +225,7 @@ impl Fleet {
         Ok(Self { control_plane, members, roles, servers, audit, ui: ui_address, token, kubeconfig })
     }
 
-    /// Prints commands to try; the last line is a search.
+    /// Prints the address of the UI and commands to try.
     fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
         let server = self.control_plane.url();
         writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
@@ -231,9 +234,9 @@ impl Fleet {
         writeln!(out, "  kubectl get clusters")?;
         writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then write it a PropagationPolicy")?;
         if let Some((member, file)) = self.members.first(&self.kubeconfig) {
-            let theirs = format!("--kubeconfig {} ", file.display());
-            let theirs = if file == self.kubeconfig { "" } else { &theirs };
-            writeln!(out, "  kubectl {theirs}--context {member} get pods -A")?;
+            let flag = format!("--kubeconfig {} ", file.display());
+            let flag = if file == self.kubeconfig { "" } else { &flag };
+            writeln!(out, "  kubectl {flag}--context {member} get pods -A")?;
             let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy");
             writeln!(out, "  kubectl --server {proxied} get nodes")?;
         }
@@ -241,13 +244,13 @@ impl Fleet {
         out.flush()
     }
 
-    /// Stops servers first, then members and control plane.
+    /// Stops the roles and servers, then the members, the control plane and the audit log.
     async fn stop(self) -> anyhow::Result<()> {
         self.roles.stop().await;
         self.servers.stop().await;
         let members = self.members.stop().await;
         let control_plane = self.control_plane.stop().await;
-        written(self.audit).await;
+        flush_audit_log(self.audit).await;
         members.and(control_plane)
     }
 }

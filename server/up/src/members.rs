@@ -24,12 +24,12 @@ use kube::runtime::wait;
 
 use super::config::{self, Config};
 use super::fleet::{MemberRequest, MemberShape, ShapeChange};
-use super::joined::Joined;
+use super::joined::JoinedClusters;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
 
-/// Timeout of waiting for the first status of the members at start-up.
-const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
+/// Timeout of waiting for the first status of each member at start-up.
+const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(15);
 /// State file with the ports of the members, so that kubeconfigs stay valid after a restart.
 pub(super) const PORTS: &str = "ports.json";
 /// State file with the shapes of the members, so that a start without settings continues with the same fleet.
@@ -37,7 +37,7 @@ const SHAPES: &str = "shapes.json";
 
 pub(super) struct Members {
     simulated: Vec<Simulated>,
-    joined: Option<Joined>,
+    joined: Option<JoinedClusters>,
 }
 
 /// A simulated member.
@@ -51,7 +51,7 @@ impl Members {
     /// Starts the simulated members; the clusters in `joined` run already.
     pub(super) async fn start(
         config: &Config,
-        joined: Option<Joined>,
+        joined: Option<JoinedClusters>,
         dir: &DataDir,
         progress: &Progress,
     ) -> anyhow::Result<Self> {
@@ -128,26 +128,27 @@ impl Members {
         }
     }
 
-    /// Waits until the controllers have reported the first status of each member. Objects that are scheduled earlier would be placed only in the members that were faster.
-    pub(super) async fn looked_at(&self, control_plane: &kube::Client, progress: &Progress) {
+    /// Waits until the controllers have reported the first status of each member. Objects that are scheduled earlier
+    /// would be placed only in the members that already have a status.
+    pub(super) async fn wait_for_first_status(&self, control_plane: &kube::Client, progress: &Progress) {
         let simulated = self.simulated.iter().map(|Simulated { member, .. }| member.name().to_owned());
-        let joined = self.joined.iter().flat_map(Joined::names).map(ToString::to_string);
-        let looking = simulated.chain(joined).map(|name| async move {
+        let joined = self.joined.iter().flat_map(JoinedClusters::names).map(ToString::to_string);
+        let waits = simulated.chain(joined).map(|name| async move {
             let clusters: Api<Cluster> = Api::all(control_plane.clone());
             let found = wait::await_condition(clusters, &name, |cluster: Option<&Cluster>| {
                 cluster.is_none_or(|cluster| {
-                    let shown = |kind: &str| cluster.status.conditions.iter().find(|shown| shown.type_ == kind);
-                    let ready = shown(condition::READY);
+                    let condition_of = |kind: &str| cluster.status.conditions.iter().find(|one| one.type_ == kind);
+                    let ready = condition_of(condition::READY);
                     ready.is_some_and(|ready| {
-                        ready.status != "True" || shown(condition::COMPLETE_API_ENABLEMENTS).is_some()
+                        ready.status != "True" || condition_of(condition::COMPLETE_API_ENABLEMENTS).is_some()
                     })
                 })
             });
-            if !matches!(tokio::time::timeout(LOOKED_AT_WITHIN, found).await, Ok(Ok(_))) {
+            if !matches!(tokio::time::timeout(FIRST_STATUS_TIMEOUT, found).await, Ok(Ok(_))) {
                 progress.warn(&format!("the status of cluster {name} has not been reported yet"));
             }
         });
-        join_all(looking).await;
+        join_all(waits).await;
     }
 
     /// Fills the members with synthetic workloads, evenly.
@@ -157,8 +158,8 @@ impl Members {
         let shares = self.simulated.iter().enumerate();
         let shares = shares.map(|(number, Simulated { member, .. })| (member, load.share(number, count)));
         progress.begin(&format!("{} synthetic pods", load.pods));
-        let filling = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
-        let reports = try_join_all(filling).await.context("cannot fill the members with synthetic workloads")?;
+        let starts = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
+        let reports = try_join_all(starts).await.context("cannot fill the members with synthetic workloads")?;
         let written: usize = reports.iter().map(|report| report.written).sum();
         progress.done(&format!("{} synthetic pods, {written} of them new", load.pods));
         Ok(())

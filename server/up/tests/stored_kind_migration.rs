@@ -141,7 +141,7 @@ async fn interrupted_migrations_are_resumed() {
         stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
         stored_kind_migration::remove(&client, &mut Vec::new()).await.unwrap();
         assert_all_migrated(&client, &stored).await;
-        assert!(stored_kind_migration::remaining_names(&client).await.unwrap().is_empty());
+        assert!(stored_kind_migration::earlier_definition_names(&client).await.unwrap().is_empty());
         assert_eq!(get(&client, POLICY).await, None);
         // A second run changes nothing.
         let mut report = Vec::new();
@@ -178,7 +178,7 @@ async fn original_objects_are_read_only_until_they_are_removed() {
     assert_eq!(get(&client, &format!("{GROUP}/storedsearches/s")).await, None);
     // No Lease of the controllers is held, so another version may still read the old objects.
     let mut report = Vec::new();
-    stored_kind_migration::remove_unread(&client, &mut report).await.unwrap();
+    stored_kind_migration::remove_unused(&client, &mut report).await.unwrap();
     assert!(String::from_utf8(report).unwrap().contains("run \"crowsnest install\" again"));
     assert!(get(&client, &stored[0].0).await.is_some());
     // All Leases are held by this version, so nothing reads them.
@@ -191,9 +191,9 @@ async fn original_objects_are_read_only_until_they_are_removed() {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE_KARMADA_SYSTEM}/leases");
         send(&client, Method::POST, &path, &lease).await.unwrap();
     }
-    stored_kind_migration::remove_unread(&client, &mut Vec::new()).await.unwrap();
+    stored_kind_migration::remove_unused(&client, &mut Vec::new()).await.unwrap();
     assert_eq!(get(&client, &stored[0].0).await, None);
-    assert!(stored_kind_migration::remaining_names(&client).await.unwrap().is_empty());
+    assert!(stored_kind_migration::earlier_definition_names(&client).await.unwrap().is_empty());
     assert_eq!(get(&client, POLICY).await, None);
     server.stop().await.unwrap();
 }
@@ -220,7 +220,7 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     let kept = [("storedclusters", 2), ("storedresourceregistries", 1)];
     let kept = kept.map(|(plural, count)| (format!("{plural}.storage.crowsnest.io"), count));
     assert_eq!((names(&found), &*found.kept), (expected, &kept[..]));
-    stored_kind_migration::release_copied(&client).await.unwrap();
+    stored_kind_migration::release_copied_objects(&client).await.unwrap();
     for (path, _) in stored.iter().filter(|(path, _)| path.ends_with("/clusters/m1")) {
         let released = get(&client, path).await.unwrap();
         assert_eq!(released["metadata"].get("finalizers"), None, "{released}");

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn installed_webhooks_are_counted() {
-        let manifests: Vec<Value> = crowsnest_install::admission("https://here", "");
+        let manifests: Vec<Value> = crowsnest_install::admission_manifests("https://here", "");
         let hooks = manifests.iter().filter_map(|manifest| manifest["webhooks"].as_array()).flatten();
         let urls = hooks.filter_map(|hook| hook["clientConfig"]["url"].as_str()?.strip_prefix("https://here"));
         let installed: BTreeSet<&str> =

@@ -172,11 +172,11 @@ async fn decide(
     caller: Caller,
 ) -> Result<Option<crowsnest_admission::Review>, kube::Error> {
     let webhooks = &shared.webhooks;
-    let needs = crowsnest_admission::needs(path);
-    if needs.quotas && webhooks.gates.federated_quota_enforcement {
+    let required = crowsnest_admission::required_state(path);
+    if required.quotas && webhooks.gates.federated_quota_enforcement {
         return quota::QuotaReview { webhooks, quotas: &shared.quotas, path, request, caller }.decide().await;
     }
-    if !needs.customizations {
+    if !required.customizations {
         return Ok(evaluate(webhooks, path, request, &[], &[]));
     }
     let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;

@@ -137,7 +137,7 @@ impl QuotaReview<'_> {
             return Ok(evaluate(webhooks, path, request, &[], &[]));
         }
         let binding = NamespacedName::new(&request.namespace, &request.name);
-        let _turn = quotas.namespace_locks.take(&binding.namespace).await;
+        let _turn = quotas.namespace_locks.lock(&binding.namespace).await;
         let stored = stored(&Api::namespaced(client(), &binding.namespace)).await?;
         let mut used = stored.used.clone();
         plan::add(&mut used, quotas.reservations.lock().open(&binding, &stored, Instant::now()));

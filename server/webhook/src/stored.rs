@@ -84,7 +84,7 @@ fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp
     cluster::canonicalize(&mut typed, &Time(now));
     let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
     let (annotation_errors, warnings) =
-        annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
+        annotations::validate_change(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
     let mut errors = cluster::validate(&typed);
     let old = Cluster::deserialize(old).ok();
     errors.extend(destination::validate(old.as_ref(), &typed, rules.local_endpoints));

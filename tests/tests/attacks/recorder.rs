@@ -1,6 +1,6 @@
-//! A member cluster that records the raw bytes of each request. It is a proxy in front of a simulated member's API
-//! server. It responds itself, with 200 or 101, to requests that contain the table's mark or impersonate another user.
-//! It passes all others (probes, collectors, the agent's registration) to that server.
+//! A proxy in front of a simulated member's API server that records the raw bytes of each request. It responds itself,
+//! with 200 or 101, to requests that contain the table's mark or impersonate another user, and relays all others
+//! (probes, collectors, the agent's registration) to the API server.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,43 +18,44 @@ use tokio_util::task::TaskTracker;
 
 use crate::attacks::wire::{self, Framing, Wire, find, lossy};
 
-/// Mark in the path, the query or a header of each request of the table, followed by the number of its case.
+/// Prefix of the mark in the path, the query or a header of each request of the table. The number of its case follows.
 pub const MARK: &str = "xq7-";
-/// Parameter that makes a member switch protocols.
-const SWITCHES: &[u8] = b"switches=x";
+/// Query parameter that makes the recorder switch protocols without an upgrade request.
+const SWITCH_PARAMETER: &[u8] = b"switches=x";
 /// User with which the test prepares and checks the system.
 const ADMINISTRATOR: &str = "system:admin";
-/// Time for recording an upgraded connection.
-const TALK: Duration = Duration::from_secs(1);
+/// Time for which the bytes of an upgraded connection are recorded.
+const UPGRADED_RECORDING_TIME: Duration = Duration::from_secs(1);
 
-/// Request as it arrived.
+/// A request as the member received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrival {
+pub struct RecordedRequest {
     pub member: &'static str,
     /// Request line and headers, including the final empty line.
     pub head: Vec<u8>,
     /// Raw body and trailers, or the bytes after an upgrade.
-    pub rest: Vec<u8>,
+    pub body: Vec<u8>,
     /// Reason why a strict recipient cannot find the end of the body.
-    pub broken: Option<String>,
-    /// Request of the product for itself, or of the test as the administrator.
+    pub framing_error: Option<String>,
+    /// True if the request was relayed to the API server: it does not belong to the table.
     pub relayed: bool,
 }
 
-impl Arrival {
+impl RecordedRequest {
     pub fn contains(&self, part: &[u8]) -> bool {
-        find(&self.head, part).is_some() || find(&self.rest, part).is_some()
+        find(&self.head, part).is_some() || find(&self.body, part).is_some()
     }
 }
 
-/// See the module.
+/// Recording proxy of one member.
 pub struct Recorder {
     pub name: &'static str,
     pub address: SocketAddr,
     /// Certificate authority of the recorder's certificate, PEM.
     pub authority: String,
-    arrivals: Mutex<Vec<Arrival>>,
-    behind: SocketAddr,
+    requests: Mutex<Vec<RecordedRequest>>,
+    /// Address of the API server.
+    upstream: SocketAddr,
     connector: TlsConnector,
     /// Open connections.
     connections: TaskTracker,
@@ -63,14 +64,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recorder in front of the API server at `behind`, whose certificate was issued by `authority`.
+    /// Starts a recorder in front of the API server at `upstream`, whose certificate was issued by `authority` (PEM).
     pub async fn start(
         name: &'static str,
-        behind: SocketAddr,
+        upstream: SocketAddr,
         authority: &[u8],
         has_objects: bool,
     ) -> Result<Arc<Self>> {
-        let (pem, tls) = server_side(&["127.0.0.1", "kubernetes.default.svc"])?;
+        let (pem, tls) = server_tls(&["127.0.0.1", "kubernetes.default.svc"])?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(authority) {
             roots.add(certificate?)?;
@@ -81,8 +82,8 @@ impl Recorder {
             name,
             address: listener.local_addr()?,
             authority: pem,
-            arrivals: Mutex::default(),
-            behind,
+            requests: Mutex::default(),
+            upstream,
             connector: TlsConnector::from(Arc::new(client)),
             connections: TaskTracker::new(),
             has_objects,
@@ -91,7 +92,7 @@ impl Recorder {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, recorder) = (acceptor.clone(), Arc::clone(&serving));
-                // A broken connection is not an error; the bytes received so far are kept.
+                // An interrupted connection is not an error; the bytes received so far are retained.
                 let connections = recorder.connections.clone();
                 connections.spawn(async move { recorder.serve(Wire::new(acceptor.accept(stream).await?)).await });
             }
@@ -99,59 +100,62 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// All requests so far, in the order of their first byte.
-    pub fn arrivals(&self) -> Vec<Arrival> {
-        self.arrivals.lock().expect("arrivals").clone()
+    /// Requests received so far, in the order in which their heads were complete.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().expect("lock").clone()
     }
 
     /// Waits until all connections have ended.
-    pub async fn ended(&self) -> Result<()> {
+    pub async fn wait_for_connections(&self) -> Result<()> {
         self.connections.close();
         tokio::time::timeout(PATIENCE, self.connections.wait())
             .await
-            .with_context(|| format!("{} is in use", self.name))
+            .with_context(|| format!("connections to {} are still open", self.name))
     }
 
-    fn note(&self, head: &[u8]) -> usize {
-        let mut all = self.arrivals.lock().expect("arrivals");
-        all.push(Arrival {
+    /// Records a request without its body; returns its index.
+    fn record(&self, head: &[u8]) -> usize {
+        let mut all = self.requests.lock().expect("lock");
+        all.push(RecordedRequest {
             member: self.name,
             head: head.to_vec(),
-            rest: Vec::new(),
-            broken: None,
-            relayed: is_own(head),
+            body: Vec::new(),
+            framing_error: None,
+            relayed: is_relayed(head),
         });
         all.len() - 1
     }
 
-    fn amend(&self, nth: usize, change: impl FnOnce(&mut Arrival)) {
-        change(&mut self.arrivals.lock().expect("arrivals")[nth]);
+    fn update(&self, index: usize, change: impl FnOnce(&mut RecordedRequest)) {
+        change(&mut self.requests.lock().expect("lock")[index]);
     }
 
     async fn serve(&self, mut wire: Wire) -> Result<()> {
         while let Some(head) = wire.until(b"\r\n\r\n").await? {
-            let nth = self.note(&head);
+            let index = self.record(&head);
             let framing = wire::framing(&head).inspect_err(|error| {
-                self.amend(nth, |arrival| arrival.broken = Some(format!("{error:#}")));
+                self.update(index, |recorded| recorded.framing_error = Some(format!("{error:#}")));
             })?;
             let mut body = Vec::new();
             let read = wire.body(framing, &mut body).await;
-            self.amend(nth, |arrival| {
-                arrival.rest.clone_from(&body);
-                arrival.broken = read.as_ref().err().map(|error| format!("{error:#}"));
+            self.update(index, |recorded| {
+                recorded.body.clone_from(&body);
+                recorded.framing_error = read.as_ref().err().map(|error| format!("{error:#}"));
             });
             read?;
-            if is_own(&head) {
+            if is_relayed(&head) {
                 return self.relay(wire, &head, &body, framing).await;
             }
-            if let Some(protocol) = upgrade(&head).or_else(|| switches(&head).then(|| "x".to_owned())) {
+            if let Some(protocol) =
+                requested_upgrade(&head).or_else(|| has_switch_parameter(&head).then(|| "x".to_owned()))
+            {
                 let response = format!(
                     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{}\r\n",
-                    accepted(&head)
+                    subprotocol_header(&head)
                 );
                 wire.write(response.as_bytes()).await?;
-                let talk = wire.rest(TALK).await;
-                self.amend(nth, |arrival| arrival.rest.extend(talk));
+                let bytes = wire.rest(UPGRADED_RECORDING_TIME).await;
+                self.update(index, |recorded| recorded.body.extend(bytes));
                 return Ok(());
             }
             wire.write(&self.respond(&head)).await?;
@@ -160,7 +164,7 @@ impl Recorder {
     }
 
     fn respond(&self, head: &[u8]) -> Vec<u8> {
-        // A search for the cluster that has an object requests only its metadata.
+        // The fleet-wide proxy searches for the cluster of an object by requesting only the object's metadata.
         let is_search = find(head, b"as=PartialObjectMetadata").is_some();
         let (status, body) = match is_search && !self.has_objects {
             true => ("404 Not Found", r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
@@ -172,43 +176,43 @@ impl Recorder {
         format!("{head}{body}").into_bytes()
     }
 
-    /// Passes a request on, together with its connection.
+    /// Relays a request, and then all bytes of its connection, to the API server.
     async fn relay(&self, wire: Wire, head: &[u8], body: &[u8], framing: Framing) -> Result<()> {
-        let stream = TcpStream::connect(self.behind).await?;
-        let name = ServerName::IpAddress(self.behind.ip().into());
-        let mut there = self.connector.connect(name, stream).await?;
-        let head = if upgrade(head).is_some() { head.to_vec() } else { closing(head) };
-        tokio::io::AsyncWriteExt::write_all(&mut there, &head).await?;
+        let stream = TcpStream::connect(self.upstream).await?;
+        let name = ServerName::IpAddress(self.upstream.ip().into());
+        let mut upstream = self.connector.connect(name, stream).await?;
+        let head = if requested_upgrade(head).is_some() { head.to_vec() } else { with_connection_close(head) };
+        tokio::io::AsyncWriteExt::write_all(&mut upstream, &head).await?;
         if framing != Framing::None {
-            tokio::io::AsyncWriteExt::write_all(&mut there, body).await?;
+            tokio::io::AsyncWriteExt::write_all(&mut upstream, body).await?;
         }
-        let (mut here, _) = wire.into_parts();
-        tokio::io::copy_bidirectional(&mut here, &mut there).await?;
+        let (mut client, _) = wire.into_parts();
+        tokio::io::copy_bidirectional(&mut client, &mut upstream).await?;
         Ok(())
     }
 }
 
-/// True if a request makes the member switch protocols although no upgrade was requested.
-fn switches(head: &[u8]) -> bool {
-    find(head, SWITCHES).is_some()
+/// True if the recorder switches protocols although the request asks for no upgrade.
+fn has_switch_parameter(head: &[u8]) -> bool {
+    find(head, SWITCH_PARAMETER).is_some()
 }
 
-/// True for requests that do not belong to the table.
-fn is_own(head: &[u8]) -> bool {
+/// True for requests that do not belong to the table: they have no mark and impersonate nobody but the administrator.
+fn is_relayed(head: &[u8]) -> bool {
     let marked = find(head, MARK.as_bytes()).is_some();
-    let as_somebody = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);
-    !marked && !as_somebody && !head.starts_with(b"CONNECT ")
+    let impersonates = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);
+    !marked && !impersonates && !head.starts_with(b"CONNECT ")
 }
 
-/// Upgrade protocol of a request.
-fn upgrade(head: &[u8]) -> Option<String> {
+/// Protocol that a request asks to upgrade to.
+fn requested_upgrade(head: &[u8]) -> Option<String> {
     let is_upgrade = wire::values(head, "connection").join(",").to_ascii_lowercase();
     let is_upgrade = is_upgrade.split(',').any(|token| token.trim() == "upgrade");
     is_upgrade.then(|| wire::values(head, "upgrade").into_iter().next()).flatten()
 }
 
-/// Accepted subprotocol; empty if none was offered.
-fn accepted(head: &[u8]) -> String {
+/// Response header that accepts the first offered WebSocket subprotocol; empty if none was offered.
+fn subprotocol_header(head: &[u8]) -> String {
     let offered = wire::values(head, "sec-websocket-protocol").join(",");
     match offered.split(',').map(str::trim).find(|one| !one.is_empty()) {
         Some(first) => format!("Sec-WebSocket-Protocol: {first}\r\n"),
@@ -216,8 +220,8 @@ fn accepted(head: &[u8]) -> String {
     }
 }
 
-/// The head of a request with `Connection: close`.
-fn closing(head: &[u8]) -> Vec<u8> {
+/// The head of a request, with its `Connection` header replaced by `Connection: close`.
+fn with_connection_close(head: &[u8]) -> Vec<u8> {
     let text = lossy(head);
     let mut lines = text.trim_end().split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -227,7 +231,7 @@ fn closing(head: &[u8]) -> Vec<u8> {
 }
 
 /// Certificate of a server and the authority that issued it (PEM).
-fn server_side(names: &[&str]) -> Result<(String, ServerConfig)> {
+fn server_tls(names: &[&str]) -> Result<(String, ServerConfig)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -111,7 +111,7 @@ impl Site {
         let second = Recorder::start("m2", behind, &authority, false).await?;
         create(&client(&fleet.kubeconfig("m1")).await?, MEMBER).await?;
         create(&control_plane, CONTROL_PLANE).await?;
-        stand_before(&control_plane, &first).await?;
+        insert_recorder(&control_plane, &first).await?;
         let agent = agent(folder, &fleet, &m2, &second).await?;
 
         let (address, authority) = server(&fleet.kubeconfig("cp"))?;
@@ -148,12 +148,12 @@ impl Site {
             agent,
             _m2: m2,
         };
-        site.settle().await.with_context(|| site.fleet.log())?;
+        site.wait_until_ready().await.with_context(|| site.fleet.log())?;
         Ok(site)
     }
 
     /// Waits until both members are ready behind their recorders and the registered resources are cached.
-    async fn settle(&self) -> Result<()> {
+    async fn wait_until_ready(&self) -> Result<()> {
         for member in ["m1", "m2"] {
             let ready = |cluster: &Value| {
                 let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Site {
         let cache = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/namespaces/default/configmaps/cached";
         let kept = |found: &Value| found["items"].as_array().is_some_and(|items| items.len() == 1);
         until(&self.control_plane, cache, kept).await?;
-        let is_recorded = self.recorders.iter().all(|recorder| !recorder.arrivals().is_empty());
+        let is_recorded = self.recorders.iter().all(|recorder| !recorder.requests().is_empty());
         ensure!(is_recorded, "a member is reached past its recorder");
         Ok(())
     }
@@ -201,13 +201,13 @@ impl Site {
         self.agent.signal("TERM")?;
         self.fleet.signal("TERM")?;
         for recorder in &self.recorders {
-            recorder.ended().await?;
+            recorder.wait_for_connections().await?;
         }
         Ok(())
     }
 
     /// Objects of the table in the control plane, of kinds that no caller may write.
-    pub async fn left_behind(&self, mark: &str) -> Result<Vec<String>> {
+    pub async fn leftover_objects(&self, mark: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for path in [CLUSTERS, "/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services", "/api/v1/namespaces"] {
             let listed = send(&self.control_plane, "GET", path, &Value::Null).await?.to_string();
@@ -221,7 +221,7 @@ impl Site {
 }
 
 /// Makes the control plane connect to the member through its recorder.
-async fn stand_before(control_plane: &Client, recorder: &Recorder) -> Result<()> {
+async fn insert_recorder(control_plane: &Client, recorder: &Recorder) -> Result<()> {
     let (name, authority) = (recorder.name, STANDARD.encode(&recorder.authority));
     let ca = json!({"data": {"caBundle": authority}});
     send(control_plane, "PATCH", &format!("{SECRETS}/{name}"), &ca).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::attacks::http1::Answer;
-use crate::attacks::recorder::Arrival;
+use crate::attacks::recorder::RecordedRequest;
 use crate::attacks::table::{Arrives, Case, Listener, Somebody};
 use crate::attacks::wire::{find, header, header_lines, lossy, values};
 
@@ -35,7 +35,7 @@ pub struct Facts {
 }
 
 /// Errors in the result of a case; empty if the result is as expected.
-pub fn check_case(case: &Case, response: &Answer, arrivals: &[Arrival], facts: &Facts) -> Vec<String> {
+pub fn check_case(case: &Case, response: &Answer, arrivals: &[RecordedRequest], facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     match case.expects(response.status) {
         Ok(true) => {}
@@ -69,20 +69,20 @@ pub fn check_case(case: &Case, response: &Answer, arrivals: &[Arrival], facts: &
     };
     let nobody = || Identity { user: String::new(), groups: Vec::new(), uid: String::new() };
     let identity = somebody.unwrap_or_else(nobody);
-    for arrival in arrivals {
-        wrong.extend(identified(&identity, arrival, facts));
-        wrong.extend(clean(arrival, facts, case));
-        wrong.extend(meant(case, arrival));
+    for recorded in arrivals {
+        wrong.extend(identified(&identity, recorded, facts));
+        wrong.extend(clean(recorded, facts, case));
+        wrong.extend(meant(case, recorded));
     }
     wrong.dedup();
     wrong
 }
 
 /// Compares the identity in a recorded request with the expected one.
-fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<String> {
+fn identified(identity: &Identity, recorded: &RecordedRequest, facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut exactly = |name: &str, expected: Vec<&str>| {
-        let mut found = values(&arrival.head, name);
+        let mut found = values(&recorded.head, name);
         found.sort();
         let mut expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
         expected.sort();
@@ -92,13 +92,13 @@ fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<Stri
     };
     exactly("impersonate-user", vec![&identity.user]);
     exactly("impersonate-group", identity.groups.iter().map(String::as_str).collect());
-    let token = facts.impersonators.get(arrival.member).map(String::as_str).unwrap_or_default();
-    let found = values(&arrival.head, "authorization");
+    let token = facts.impersonators.get(recorded.member).map(String::as_str).unwrap_or_default();
+    let found = values(&recorded.head, "authorization");
     if found != [format!("Bearer {token}")] {
         // The token itself must not be logged.
         wrong.push(format!("authorization: {} values, or not the member's own", found.len()));
     }
-    for (name, value) in header_lines(&arrival.head).map(header) {
+    for (name, value) in header_lines(&recorded.head).map(header) {
         let own = match name.as_str() {
             "impersonate-user" | "impersonate-group" => true,
             "impersonate-uid" => value == identity.uid,
@@ -112,15 +112,15 @@ fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<Stri
 }
 
 /// Checks that exactly one request arrived, without client headers that are not for the member.
-fn clean(arrival: &Arrival, facts: &Facts, case: &Case) -> Vec<String> {
+fn clean(recorded: &RecordedRequest, facts: &Facts, case: &Case) -> Vec<String> {
     let mut wrong = Vec::new();
-    if let Some(broken) = arrival.broken.as_ref().filter(|_| !case.row.expect.breaks) {
-        wrong.push(broken.clone());
+    if let Some(error) = recorded.framing_error.as_ref().filter(|_| !case.row.expect.breaks) {
+        wrong.push(error.clone());
     }
-    if lossy(&arrival.head).replace("\r\n", "").contains(['\r', '\n', '\0']) {
+    if lossy(&recorded.head).replace("\r\n", "").contains(['\r', '\n', '\0']) {
         wrong.push("a bare CR, LF or NUL in the head".to_owned());
     }
-    for (name, _) in header_lines(&arrival.head).chain(trailers(&arrival.rest)).map(header) {
+    for (name, _) in header_lines(&recorded.head).chain(trailers(&recorded.body)).map(header) {
         if ["cookie", "proxy-authorization"].contains(&name.as_str()) || name.starts_with("x-remote-") {
             wrong.push(format!("{name} arrived"));
         }
@@ -129,36 +129,36 @@ fn clean(arrival: &Arrival, facts: &Facts, case: &Case) -> Vec<String> {
             wrong.push(format!("{name:?} is no header's name"));
         }
     }
-    for (name, _) in trailers(&arrival.rest).map(header) {
+    for (name, _) in trailers(&recorded.body).map(header) {
         if name.starts_with("impersonate-") || name == "authorization" {
             wrong.push(format!("{name} arrived as a trailer"));
         }
     }
-    let hosts = values(&arrival.head, "host");
-    let own = case.places.members.get(arrival.member).cloned().unwrap_or_default();
+    let hosts = values(&recorded.head, "host");
+    let own = case.places.members.get(recorded.member).cloned().unwrap_or_default();
     if hosts != [own.clone()] {
         wrong.push(format!("host: {hosts:?} (expected {own:?})"));
     }
-    if find(&arrival.head.to_ascii_lowercase(), BEARER).is_some() {
+    if find(&recorded.head.to_ascii_lowercase(), BEARER).is_some() {
         wrong.push("a bearer subprotocol arrived".to_owned());
     }
-    if facts.credentials.iter().any(|credential| arrival.contains(credential.as_bytes())) {
+    if facts.credentials.iter().any(|credential| recorded.contains(credential.as_bytes())) {
         wrong.push("a credential of a caller arrived".to_owned());
     }
     wrong
 }
 
 /// Trailers of a chunked body.
-fn trailers(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn trailers(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = b"0\r\n";
-    let at = rest.windows(last.len()).rposition(|part| part == last).unwrap_or(rest.len());
-    header_lines(&rest[at..])
+    let at = body.windows(last.len()).rposition(|part| part == last).unwrap_or(body.len());
+    header_lines(&body[at..])
 }
 
 /// Checks that a recorded request has the method and target that were sent.
-fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
+fn meant(case: &Case, recorded: &RecordedRequest) -> Vec<String> {
     let mut wrong = Vec::new();
-    let first = arrival.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let first = recorded.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     if find(first, SMUGGLED).is_some() {
         wrong.push("a smuggled request arrived".to_owned());
     }
@@ -172,15 +172,15 @@ fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
         wrong.push(format!("{} arrived for {}", lossy(method), lossy(&expected)));
     }
     // A search requests less than the client did.
-    let searched = find(&arrival.head, b"as=PartialObjectMetadata").is_some();
+    let searched = find(&recorded.head, b"as=PartialObjectMetadata").is_some();
     let lines: Vec<String> =
-        header_lines(&arrival.head).map(header).map(|(name, value)| name + ": " + &value).collect();
+        header_lines(&recorded.head).map(header).map(|(name, value)| name + ": " + &value).collect();
     for line in case.row.expect.carries.iter().map(|line| lossy(&case.filled(line))) {
         if !searched && !lines.contains(&line) {
             wrong.push(format!("{line:?} did not arrive"));
         }
     }
-    for name in case.row.expect.lacks.iter().filter(|name| !values(&arrival.head, name).is_empty()) {
+    for name in case.row.expect.lacks.iter().filter(|name| !values(&recorded.head, name).is_empty()) {
         wrong.push(format!("{name} arrived"));
     }
     let own_target = case.row.target.is_some() || case.row.fields.is_some() || case.row.line.is_some();
@@ -210,7 +210,7 @@ mod tests {
         impersonate-group: crew\r\nhost: m1:443\r\n";
 
     /// Errors in one recorded request.
-    fn wrong(head: &str, rest: &str) -> Vec<String> {
+    fn wrong(head: &str, body: &str) -> Vec<String> {
         let row = json!({"id": "x", "path": "/api/v1/x", "listeners": ["aggregated"]});
         let places = Places { members: [("m1", "m1:443".to_owned())].into(), ..Places::default() };
         let all = cases(&[serde_json::from_value(row).unwrap()], &Arc::new(places)).unwrap();
@@ -220,10 +220,10 @@ mod tests {
             credentials: vec!["hers".to_owned()],
             impersonators: [("m1", "ours".to_owned())].into(),
         };
-        let (head, rest) = (format!("{head}\r\n").into_bytes(), rest.as_bytes().to_vec());
-        let arrival = Arrival { member: "m1", head, rest, broken: None, relayed: false };
+        let (head, body) = (format!("{head}\r\n").into_bytes(), body.as_bytes().to_vec());
+        let recorded = RecordedRequest { member: "m1", head, body, framing_error: None, relayed: false };
         let response = Answer { status: 200, ..Answer::default() };
-        check_case(&all[0], &response, &[arrival], &facts)
+        check_case(&all[0], &response, &[recorded], &facts)
     }
 
     #[test]

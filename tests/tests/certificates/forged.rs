@@ -31,9 +31,9 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let walk = || -> Result<()> {
+    let checks = || -> Result<()> {
         kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
-        let joining = kubectl.bearing("abcdef.0123456789abcdef")?;
+        let joining = kubectl.with_token("abcdef.0123456789abcdef")?;
         let attempts: [(&str, Subject<'_>); 15] = [
             ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
             ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
@@ -56,7 +56,7 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
         }
         Ok(())
     };
-    walk().with_context(|| fleet.log())?;
+    checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

@@ -20,7 +20,7 @@ pub struct Corpus {
     /// Kinds in lower case, and their aliases.
     pub kinds: BTreeMap<String, Vec<String>>,
     pub entries: Vec<Entry>,
-    pub questions: Vec<Question>,
+    pub cases: Vec<QueryCase>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +48,7 @@ pub struct Entry {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct QueryCase {
     pub query: String,
     pub hits: Hits,
     pub first: Option<String>,
@@ -74,7 +74,7 @@ pub enum Hits {
 impl Corpus {
     /// Without the control plane's objects, which its controllers write, and queries about them.
     pub fn read() -> Result<Self> {
-        let (entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
+        let (entries, mut cases): (Vec<Entry>, Vec<QueryCase>) = (read("objects")?, read("queries")?);
         let (templates, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.cluster == CONTROL_PLANE);
         let qualified: BTreeMap<String, Vec<String>> = read("kinds")?;
@@ -82,22 +82,22 @@ impl Corpus {
         let kind_of = |name: String| name.split('.').next().unwrap_or_default().to_owned();
         let mut kinds: BTreeMap<_, _> = qualified.into_iter().map(|(name, others)| (kind_of(name), others)).collect();
         kinds.retain(|kind, _| has_kind(&entries, kind) || !has_kind(&templates, kind));
-        let all = questions.len();
-        questions.retain(|question| !question.templates);
-        ensure!(all - questions.len() < all / 10, "{} of {all} are left out", all - questions.len());
-        Ok(Self { clusters: read("clusters")?, kinds, entries, questions })
+        let all = cases.len();
+        cases.retain(|case| !case.templates);
+        ensure!(all - cases.len() < all / 10, "{} of {all} are left out", all - cases.len());
+        Ok(Self { clusters: read("clusters")?, kinds, entries, cases })
     }
 
     /// A few queries that cover all features of the language, for slow interfaces.
-    pub fn of_each_feature(&self) -> Vec<&Question> {
-        let featured = self.questions.iter().map(|question| (question, features(&question.query)));
-        let mut left: Vec<(&Question, BTreeSet<String>)> = featured.collect();
+    pub fn of_each_feature(&self) -> Vec<&QueryCase> {
+        let featured = self.cases.iter().map(|case| (case, features(&case.query)));
+        let mut left: Vec<(&QueryCase, BTreeSet<String>)> = featured.collect();
         let mut chosen = Vec::new();
         // The query with the most new features; among equal ones the first.
         while let Some(most) = left.iter().rev().max_by_key(|(_, new)| new.len()).filter(|(_, new)| !new.is_empty()) {
-            let (question, new) = most.clone();
+            let (case, new) = most.clone();
             left.iter_mut().for_each(|(_, features)| features.retain(|feature| !new.contains(feature)));
-            chosen.push(question);
+            chosen.push(case);
         }
         chosen
     }

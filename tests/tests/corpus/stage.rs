@@ -39,7 +39,7 @@ impl Stage {
     /// Starts the binary without members, and creates the account.
     pub fn start(corpus: &Corpus, folder: &Path) -> Result<Self> {
         let runtime = Runtime::new()?;
-        let clock = Clock::at(now(), corpus.questions.iter().map(|question| &question.query))?;
+        let clock = Clock::at(now(), corpus.cases.iter().map(|case| &case.query))?;
         let fleet = Fleet::start(&folder.join("data"), &["--no-members"])?;
         let cp = fleet.kubeconfig("cp");
         let admin = runtime.block_on(client(&cp))?;

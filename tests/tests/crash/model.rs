@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
-use crate::crash::look::{APPLIED, binding_facts};
+use crate::crash::state::{APPLIED, binding_facts};
 use crate::crash::write::Write;
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];

@@ -1,4 +1,4 @@
-//! Faults of a member, as seen from outside. Its own controllers and workloads keep running.
+//! Faults in the connection to a member. The member's own controllers and workloads continue to run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,59 +7,61 @@ use anyhow::Result;
 use crowsnest_sim::member::{Member, Outage};
 use http::StatusCode;
 
-/// The first and the last delay of a member that becomes slow; the last one exceeds all timeouts.
-const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Interval between increases of the delay.
-const GROWTH: Duration = Duration::from_millis(500);
-/// About the interval of the control plane's probes.
-const FLAP: Duration = Duration::from_secs(2);
+/// First delay of responses of a member that becomes slow.
+const MIN_DELAY: Duration = Duration::from_millis(250);
+/// Last delay of responses of a member that becomes slow, longer than all timeouts.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Interval at which the delay doubles.
+const DOUBLING_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval at which a flapping member changes its state; similar to the interval of the control plane's probes.
+const FLAP_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Connections are refused.
-    Death,
-    /// The delay of responses doubles in steps.
-    SlowDeath,
+    ConnectionRefused,
+    /// The delay of responses doubles at intervals until all requests time out.
+    IncreasingDelay,
     /// Partition: no data in either direction, and connections stay open.
     Partition,
-    /// Requests are accepted and never answered.
-    Silence,
+    /// Requests are accepted and get no response.
+    NoResponse,
     /// Alternates between available and unavailable.
     Flapping,
-    /// readyz fails, everything else works.
-    Unwell,
+    /// `/readyz` fails; all other requests succeed.
+    NotReady,
 }
 
 impl Fault {
     pub async fn begin(self, member: &Arc<Member>) -> Result<()> {
         match self {
-            Fault::Death => member.pause().await,
-            Fault::SlowDeath => member.faults().set_delay(SLOW.0),
+            Fault::ConnectionRefused => member.pause().await,
+            Fault::IncreasingDelay => member.faults().set_delay(MIN_DELAY),
             Fault::Partition => member.cut_off(Outage::Partitioned).await?,
-            Fault::Silence => member.cut_off(Outage::Silent).await?,
-            Fault::Flapping => member.flap(FLAP).await?,
-            Fault::Unwell => member.faults().set_readyz(Some(StatusCode::INTERNAL_SERVER_ERROR)),
+            Fault::NoResponse => member.cut_off(Outage::Silent).await?,
+            Fault::Flapping => member.flap(FLAP_INTERVAL).await?,
+            Fault::NotReady => member.faults().set_readyz(Some(StatusCode::INTERNAL_SERVER_ERROR)),
         }
         Ok(())
     }
 
-    /// Progress of the fault over time, if any.
-    pub fn worsen(self, member: &Arc<Member>) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let faults = (self == Fault::SlowDeath).then(|| member.faults().clone())?;
+    /// Task that changes the fault over time; `None` for a constant fault.
+    pub fn progress(self, member: &Arc<Member>) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let faults = (self == Fault::IncreasingDelay).then(|| member.faults().clone())?;
         Some(async move {
-            let mut delay = SLOW.0;
-            while delay < SLOW.1 {
-                tokio::time::sleep(GROWTH).await;
-                delay = (delay * 2).min(SLOW.1);
+            let mut delay = MIN_DELAY;
+            while delay < MAX_DELAY {
+                tokio::time::sleep(DOUBLING_INTERVAL).await;
+                delay = (delay * 2).min(MAX_DELAY);
                 faults.set_delay(delay);
             }
         })
     }
 
-    /// Ends the fault, after its progress has been stopped.
-    pub async fn mend(member: &Arc<Member>) -> Result<()> {
+    /// Ends all faults of a member. The task of [`Fault::progress`] must have been stopped.
+    pub async fn end_all(member: &Arc<Member>) -> Result<()> {
         if !member.faults().delay().is_zero() {
-            // A slow member is restarted: requests in progress are not awaited.
+            // Restart, so that delayed requests in progress fail at once.
             member.pause().await;
         }
         member.faults().set_delay(Duration::ZERO);

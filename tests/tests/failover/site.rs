@@ -65,7 +65,7 @@ pub struct Site {
     seen: watch::Receiver<Seen>,
     looking: JoinHandle<()>,
     /// Tasks that increase faults over time.
-    worsening: JoinSet<()>,
+    progress: JoinSet<()>,
     /// Agents of members that are reached only through them.
     agents: BTreeMap<&'static str, Agent>,
     clock: Clock,
@@ -106,7 +106,7 @@ impl Site {
             rules,
             seen,
             looking,
-            worsening: JoinSet::new(),
+            progress: JoinSet::new(),
             agents: BTreeMap::new(),
             clock: Clock::make(dir.path())?,
             up: None,
@@ -207,8 +207,8 @@ impl Site {
         }
         self.runtime.block_on(async {
             try_join_all(struck.iter().map(|member| fault.begin(member))).await?;
-            struck.iter().filter_map(|member| fault.worsen(member)).for_each(|worsening| {
-                self.worsening.spawn(worsening);
+            struck.iter().filter_map(|member| fault.progress(member)).for_each(|progress| {
+                self.progress.spawn(progress);
             });
             Ok(())
         })
@@ -219,8 +219,8 @@ impl Site {
         let began = Instant::now();
         self.agents.values().for_each(|agent| agent.cut(false));
         self.runtime.block_on(async {
-            self.worsening.shutdown().await;
-            try_join_all(self.members.values().map(Fault::mend)).await.map(drop)
+            self.progress.shutdown().await;
+            try_join_all(self.members.values().map(Fault::end_all)).await.map(drop)
         })?;
         eprintln!("{:?}: mending took {:.1?}", self.members.keys().next(), began.elapsed());
         Ok(())

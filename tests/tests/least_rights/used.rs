@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::least_rights::granted::{Grant, target};
+use crate::least_rights::grants::{Grant, target};
 
 /// Right that one request needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

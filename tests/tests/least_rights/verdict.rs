@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::least_rights::granted::{Grant, Identity, Rbac};
+use crate::least_rights::grants::{Grant, Identity, Rbac};
 use crate::least_rights::used::{Record, Use, records};
 
 /// Target that matches any resource and no path.
@@ -110,7 +110,7 @@ pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSe
 }
 
 fn role() -> Rbac {
-    Rbac::of(vec![
+    Rbac::new(vec![
         json!({"kind": "ClusterRole", "metadata": {"name": "agent"}, "rules": [
             {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list"]},
             {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["m1", "m2"], "verbs": ["patch"]},

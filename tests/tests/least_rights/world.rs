@@ -12,7 +12,7 @@ use crowsnest_tests::{Apiserver, CommandOutput, Kubectl, Process, binary, free_p
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::least_rights::granted::Rbac;
+use crate::least_rights::grants::Rbac;
 use crate::least_rights::used::{Records, records};
 use crate::serve::relay::Balancer;
 use crate::serve::site::{Replica, Site, run};

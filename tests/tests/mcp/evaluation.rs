@@ -58,7 +58,7 @@ fn seed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     member.ok(&["cordon", "member4-node-2"], "")?;
     has("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", "\ntotal\t1\n")?;
     has("is:deleted name:=old-settings", "\ntotal\t1\n")?;
-    session.end()
+    session.close()
 }
 
 /// One question's costs.
@@ -84,7 +84,7 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
     let bytes = median(costs.iter().map(|cost| cost.bytes));
     ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "{calls} calls, {bytes} bytes");
-    session.end()
+    session.close()
 }
 
 /// Calls the tools of a question; returns what is missing in the answers.

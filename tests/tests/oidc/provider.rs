@@ -1,5 +1,5 @@
 //! A small OpenID provider: discovery, authorization with PKCE, single-use codes and refresh tokens, key rotation. It validates
-//! requests as real ones do, and can be made to return invalid responses.
+//! requests as real providers do, and returns invalid responses on request ([`Fault`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,11 +30,13 @@ pub const CLIENT: &str = "crowsnest";
 pub const SECRET: &str = "s3cret of+crowsnest";
 const SUBJECT: &str = "u-1";
 
-/// The error of the next response.
+/// Error in the responses of the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Twist {
+pub enum Fault {
+    /// Valid responses.
     #[default]
-    Nothing,
+    None,
+    /// The user denies access.
     Denied,
     State,
     Issuer,
@@ -81,8 +83,8 @@ impl Key {
     }
 }
 
-/// Parameters that must match when a code is redeemed.
-struct Pending {
+/// Parameters of an authorization request, which must match when its code is redeemed.
+struct AuthorizationRequest {
     nonce: String,
     challenge: String,
 }
@@ -91,16 +93,20 @@ struct Inner {
     issuer: String,
     redirect_uri: String,
     key: Key,
-    stranger: Key,
-    made: usize,
+    /// Key that is not published.
+    unpublished_key: Key,
+    /// Number of the current key.
+    key_number: usize,
+    /// Lifetime of ID tokens in seconds.
     lifetime: i64,
-    twist: Twist,
-    codes: BTreeMap<String, Pending>,
+    fault: Fault,
+    codes: BTreeMap<String, AuthorizationRequest>,
     /// Valid refresh tokens.
-    refresh: Vec<String>,
-    /// All issued tokens.
-    given: Vec<String>,
+    refresh_tokens: Vec<String>,
+    /// All issued ID and refresh tokens.
+    issued: Vec<String>,
     revoked: Vec<String>,
+    /// Number of successful requests with a refresh token.
     renewals: usize,
     key_requests: usize,
 }
@@ -108,28 +114,29 @@ struct Inner {
 #[derive(Clone)]
 pub struct Provider(Arc<Mutex<Inner>>);
 
-/// A certificate of its own authority, both PEM, and the key.
+/// A new authority (PEM), and a certificate that it issued, with its key (both DER).
 fn certificate() -> Result<(String, Vec<u8>, Vec<u8>)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = CertificateKey::generate()?;
     let ca = params.self_signed(&key)?.pem();
     let issuer = Issuer::new(params, key);
-    let own = CertificateKey::generate()?;
-    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&own, &issuer)?;
-    Ok((ca, certificate.der().to_vec(), own.serialize_der()))
+    let server_key = CertificateKey::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&server_key, &issuer)?;
+    Ok((ca, certificate.der().to_vec(), server_key.serialize_der()))
 }
 
-/// Connections after the TLS handshake; a slow handshake delays no other.
-struct Tls {
+/// TLS listener. Handshakes run concurrently, so that a slow one does not delay others.
+struct TlsListener {
     address: SocketAddr,
-    shaken: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    /// Connections with a completed handshake.
+    connections: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
 }
 
-impl Tls {
+impl TlsListener {
     fn start(listener: TcpListener, acceptor: TlsAcceptor) -> Result<Self> {
         let address = listener.local_addr()?;
-        let (sender, shaken) = mpsc::channel(16);
+        let (sender, connections) = mpsc::channel(16);
         tokio::spawn(async move {
             while let Ok((socket, address)) = listener.accept().await {
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
@@ -141,16 +148,16 @@ impl Tls {
                 });
             }
         });
-        Ok(Self { address, shaken })
+        Ok(Self { address, connections })
     }
 }
 
-impl axum::serve::Listener for Tls {
+impl axum::serve::Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.shaken.recv().await {
+        match self.connections.recv().await {
             Some(connection) => connection,
             None => std::future::pending().await,
         }
@@ -162,7 +169,7 @@ impl axum::serve::Listener for Tls {
 }
 
 impl Provider {
-    /// Serves until the runtime ends; returns the authority of its certificate as well.
+    /// Starts a provider, which serves until the runtime ends. Also returns the authority of its certificate (PEM).
     pub async fn start() -> Result<(Self, String)> {
         let (ca, certificate, key) = certificate()?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
@@ -174,13 +181,13 @@ impl Provider {
             issuer,
             redirect_uri: String::new(),
             key: Key::new(1),
-            stranger: Key::new(0),
-            made: 1,
+            unpublished_key: Key::new(0),
+            key_number: 1,
             lifetime: 3600,
-            twist: Twist::Nothing,
+            fault: Fault::None,
             codes: BTreeMap::new(),
-            refresh: Vec::new(),
-            given: Vec::new(),
+            refresh_tokens: Vec::new(),
+            issued: Vec::new(),
             revoked: Vec::new(),
             renewals: 0,
             key_requests: 0,
@@ -194,7 +201,7 @@ impl Provider {
             .route("/logout", get(|| async { "You are signed out." }))
             .with_state(provider.clone());
         let routes = Router::new().nest("/realms/fleet", routes);
-        let connections = Tls::start(listener, TlsAcceptor::from(Arc::new(tls)))?;
+        let connections = TlsListener::start(listener, TlsAcceptor::from(Arc::new(tls)))?;
         tokio::spawn(async move { axum::serve(connections, routes).await });
         Ok((provider, ca))
     }
@@ -209,20 +216,20 @@ impl Provider {
     }
 
     /// Sets the error of all further responses.
-    pub fn twist(&self, twist: Twist) {
-        self.0.lock().twist = twist;
+    pub fn set_fault(&self, fault: Fault) {
+        self.0.lock().fault = fault;
     }
 
     /// Sets the lifetime of ID tokens in seconds.
-    pub fn lifetime(&self, seconds: i64) {
+    pub fn set_lifetime(&self, seconds: i64) {
         self.0.lock().lifetime = seconds;
     }
 
     /// Signs with a new key and publishes no other.
     pub fn rotate(&self) {
         let mut inner = self.0.lock();
-        inner.made += 1;
-        inner.key = Key::new(inner.made);
+        inner.key_number += 1;
+        inner.key = Key::new(inner.key_number);
     }
 
     pub fn key_requests(&self) -> usize {
@@ -234,12 +241,12 @@ impl Provider {
     }
 
     /// Invalidates all refresh tokens.
-    pub fn forget(&self) {
-        self.0.lock().refresh.clear();
+    pub fn invalidate_refresh_tokens(&self) {
+        self.0.lock().refresh_tokens.clear();
     }
 
-    pub fn given(&self) -> Vec<String> {
-        self.0.lock().given.clone()
+    pub fn issued_tokens(&self) -> Vec<String> {
+        self.0.lock().issued.clone()
     }
 
     pub fn revoked(&self) -> Vec<String> {
@@ -247,11 +254,11 @@ impl Provider {
     }
 
     /// An ID token as a login plugin of kubectl obtains it.
-    pub fn id_token(&self, twist: Twist) -> String {
+    pub fn id_token(&self, fault: Fault) -> String {
         let mut inner = self.0.lock();
-        inner.twist = twist;
+        inner.fault = fault;
         let token = inner.id_token(None);
-        inner.twist = Twist::Nothing;
+        inner.fault = Fault::None;
         token
     }
 }
@@ -267,32 +274,33 @@ impl Inner {
             claims["nonce"] = nonce.into();
         }
         let mut header = json!({"alg": "ES256", "kid": self.key.id});
-        match self.twist {
-            Twist::Nonce => claims["nonce"] = "another".into(),
-            Twist::Audience => claims["aud"] = json!(["another"]),
-            Twist::IssuerClaim => claims["iss"] = "https://127.0.0.1/another".into(),
-            Twist::Expired => claims["exp"] = (now - 1).into(),
-            Twist::NotYet => claims["nbf"] = (now + 3600).into(),
-            Twist::Groups => claims["groups"] = json!({"crew": true}),
-            Twist::Subject => claims["sub"] = "u-2".into(),
-            Twist::UnknownKey => header["kid"] = "key-0".into(),
-            Twist::Unsigned => header["alg"] = "none".into(),
+        match self.fault {
+            Fault::Nonce => claims["nonce"] = "another".into(),
+            Fault::Audience => claims["aud"] = json!(["another"]),
+            Fault::IssuerClaim => claims["iss"] = "https://127.0.0.1/another".into(),
+            Fault::Expired => claims["exp"] = (now - 1).into(),
+            Fault::NotYet => claims["nbf"] = (now + 3600).into(),
+            Fault::Groups => claims["groups"] = json!({"crew": true}),
+            Fault::Subject => claims["sub"] = "u-2".into(),
+            Fault::UnknownKey => header["kid"] = "key-0".into(),
+            Fault::Unsigned => header["alg"] = "none".into(),
             _ => {}
         }
-        let key = if matches!(self.twist, Twist::UnknownKey | Twist::Signature) { &self.stranger } else { &self.key };
+        let key =
+            if matches!(self.fault, Fault::UnknownKey | Fault::Signature) { &self.unpublished_key } else { &self.key };
         let token = key.sign(&header, &claims);
-        self.given.push(token.clone());
+        self.issued.push(token.clone());
         token
     }
 
     fn tokens(&mut self, nonce: Option<&str>) -> Value {
         let refresh_token = secret();
-        self.refresh.push(refresh_token.clone());
-        self.given.push(refresh_token.clone());
+        self.refresh_tokens.push(refresh_token.clone());
+        self.issued.push(refresh_token.clone());
         let mut tokens = json!({
             "access_token": secret(), "token_type": "Bearer", "expires_in": self.lifetime, "refresh_token": refresh_token,
         });
-        if self.twist != Twist::NoIdToken {
+        if self.fault != Fault::NoIdToken {
             tokens["id_token"] = self.id_token(nonce).into();
         }
         tokens
@@ -307,10 +315,10 @@ type Parameters = BTreeMap<String, String>;
 
 async fn discovery(State(provider): State<Provider>) -> Json<Value> {
     let issuer = provider.issuer();
-    let at = |path: &str| format!("{issuer}/{path}");
+    let url = |path: &str| format!("{issuer}/{path}");
     Json(json!({
-        "issuer": issuer, "jwks_uri": at("keys"), "authorization_endpoint": at("authorize"), "token_endpoint": at("token"),
-        "revocation_endpoint": at("revoke"), "end_session_endpoint": at("logout"), "response_types_supported": ["code"],
+        "issuer": issuer, "jwks_uri": url("keys"), "authorization_endpoint": url("authorize"), "token_endpoint": url("token"),
+        "revocation_endpoint": url("revoke"), "end_session_endpoint": url("logout"), "response_types_supported": ["code"],
         "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
         "code_challenge_methods_supported": ["S256"],
     }))
@@ -326,35 +334,36 @@ fn bad_request(error: &anyhow::Error) -> Response {
     (StatusCode::BAD_REQUEST, format!("{error:#}")).into_response()
 }
 
-/// Alice is already signed in here.
+/// Authorization endpoint. The user alice is always signed in.
 async fn authorize(State(provider): State<Provider>, Query(parameters): Query<Parameters>) -> Response {
-    match authorized(&mut provider.0.lock(), &parameters) {
-        Ok(there) => Redirect::to(&there).into_response(),
+    match authorization_redirect(&mut provider.0.lock(), &parameters) {
+        Ok(location) => Redirect::to(&location).into_response(),
         Err(error) => bad_request(&error),
     }
 }
 
-fn authorized(inner: &mut Inner, parameters: &Parameters) -> Result<String> {
+/// Validates an authorization request; returns the redirect URI with the result.
+fn authorization_redirect(inner: &mut Inner, parameters: &Parameters) -> Result<String> {
     let value = |name: &str| parameters.get(name).map(String::as_str).with_context(|| format!("no {name}"));
     ensure!(value("response_type")? == "code" && value("client_id")? == CLIENT, "{parameters:?}");
     ensure!(value("redirect_uri")? == inner.redirect_uri, "{parameters:?} but {}", inner.redirect_uri);
     ensure!(value("scope")? == "openid groups offline_access", "{parameters:?}");
     ensure!(value("code_challenge_method")? == "S256" && value("code_challenge")?.len() == 43, "{parameters:?}");
     ensure!(value("state")?.len() >= 43 && value("nonce")?.len() >= 43, "{parameters:?}");
-    let state = if inner.twist == Twist::State { "another" } else { value("state")? };
-    let issuer = if inner.twist == Twist::Issuer { "https://another.example.com" } else { &inner.issuer };
-    let back = format!("{}?state={state}&iss={issuer}", inner.redirect_uri);
-    if inner.twist == Twist::Denied {
-        return Ok(format!("{back}&error=access_denied&error_description=%3Cb%3Enot+you%3C%2Fb%3E"));
+    let state = if inner.fault == Fault::State { "another" } else { value("state")? };
+    let issuer = if inner.fault == Fault::Issuer { "https://another.example.com" } else { &inner.issuer };
+    let redirect = format!("{}?state={state}&iss={issuer}", inner.redirect_uri);
+    if inner.fault == Fault::Denied {
+        return Ok(format!("{redirect}&error=access_denied&error_description=%3Cb%3Enot+you%3C%2Fb%3E"));
     }
     let code = secret();
-    let challenge = if inner.twist == Twist::Challenge { "another" } else { value("code_challenge")? };
-    let pending = Pending { nonce: value("nonce")?.to_owned(), challenge: challenge.to_owned() };
-    inner.codes.insert(code.clone(), pending);
-    Ok(format!("{back}&code={code}"))
+    let challenge = if inner.fault == Fault::Challenge { "another" } else { value("code_challenge")? };
+    let request = AuthorizationRequest { nonce: value("nonce")?.to_owned(), challenge: challenge.to_owned() };
+    inner.codes.insert(code.clone(), request);
+    Ok(format!("{redirect}&code={code}"))
 }
 
-/// Basic authentication, both parts form-encoded.
+/// True for the client's credentials: Basic authentication, both parts form-encoded (RFC 6749, section 2.3.1).
 fn is_client(headers: &HeaderMap) -> bool {
     let id = CLIENT.to_owned();
     let expected =
@@ -366,8 +375,8 @@ fn form(body: &str) -> Parameters {
     url::form_urlencoded::parse(body.as_bytes()).into_owned().collect()
 }
 
-fn refused(error: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({"error": error, "error_description": "asked wrongly"}))).into_response()
+fn token_error(error: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({"error": error, "error_description": "invalid request"}))).into_response()
 }
 
 async fn token(State(provider): State<Provider>, headers: HeaderMap, body: String) -> Response {
@@ -375,36 +384,36 @@ async fn token(State(provider): State<Provider>, headers: HeaderMap, body: Strin
     let mut inner = provider.0.lock();
     let value = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
     if !is_client(&headers) {
-        return refused("invalid_client");
+        return token_error("invalid_client");
     }
     match value("grant_type") {
         "authorization_code" => {
-            let Some(pending) = inner.codes.remove(value("code")) else { return refused("invalid_grant") };
+            let Some(request) = inner.codes.remove(value("code")) else { return token_error("invalid_grant") };
             let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, value("code_verifier").as_bytes()));
-            if challenge != pending.challenge || value("redirect_uri") != inner.redirect_uri {
-                return refused("invalid_grant");
+            if challenge != request.challenge || value("redirect_uri") != inner.redirect_uri {
+                return token_error("invalid_grant");
             }
-            Json(inner.tokens(Some(&pending.nonce))).into_response()
+            Json(inner.tokens(Some(&request.nonce))).into_response()
         }
         "refresh_token" => {
-            let Some(at) = inner.refresh.iter().position(|token| token == value("refresh_token")) else {
-                return refused("invalid_grant");
+            let Some(at) = inner.refresh_tokens.iter().position(|token| token == value("refresh_token")) else {
+                return token_error("invalid_grant");
             };
-            inner.refresh.remove(at);
+            inner.refresh_tokens.remove(at);
             inner.renewals += 1;
             Json(inner.tokens(None)).into_response()
         }
-        _ => refused("unsupported_grant_type"),
+        _ => token_error("unsupported_grant_type"),
     }
 }
 
 async fn revoke(State(provider): State<Provider>, headers: HeaderMap, body: String) -> Response {
     if !is_client(&headers) {
-        return refused("invalid_client");
+        return token_error("invalid_client");
     }
     let token = form(&body).remove("token").unwrap_or_default();
     let mut inner = provider.0.lock();
-    inner.refresh.retain(|good| *good != token);
+    inner.refresh_tokens.retain(|valid| *valid != token);
     inner.revoked.push(token);
     StatusCode::OK.into_response()
 }

@@ -48,7 +48,7 @@ impl Deployment {
     pub fn start() -> Result<Option<Self>> {
         crate::use_ring();
         let runtime = Runtime::new()?;
-        let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
+        let Some(database) = runtime.block_on(Database::create()) else { return Ok(None) };
         let dir = tempfile::tempdir()?;
         let kubeconfigs = dir.path().join("kubeconfigs");
         fs::create_dir(&kubeconfigs)?;

@@ -11,10 +11,10 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::serve::member_writes::member_writes;
 use crate::serve::relay::Balancer;
 use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
 use crate::serve::world::{object, objects, versions};
-use crate::serve::written::writes;
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");
@@ -161,7 +161,7 @@ impl Left {
     }
 
     fn writes(&self) -> Result<Vec<String>> {
-        writes(&self.runtime, &self.member, &self.m1)
+        member_writes(&self.runtime, &self.member, &self.m1)
     }
 
     /// Versions of all objects in the member, of all kinds.

@@ -7,10 +7,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::serve::member_writes::member_writes;
 use crate::serve::relay::Balancer;
 use crate::serve::site::{CommandOutput, Replica, Site, client, crowsnest, free_port};
 use crate::serve::world::{object, objects};
-use crate::serve::written::writes;
 
 struct Left {
     runtime: Runtime,
@@ -100,7 +100,7 @@ impl Left {
     }
 
     fn writes(&self) -> Result<Vec<String>> {
-        writes(&self.runtime, &self.member, &self.m1)
+        member_writes(&self.runtime, &self.member, &self.m1)
     }
 
     fn serve(&self, station: &'static str) -> Result<(Replica, Balancer)> {

@@ -99,7 +99,7 @@ fn each_replica_reaches_an_unreachable_member() -> Result<()> {
     // Uninstalling removes the propagated objects if requested; the agent belongs to the member.
     let gone = world.crowsnest(&["uninstall", "--members"])?;
     ensure!(gone.ok && gone.out.contains("cluster(m1) removed, "), "{gone:?}{}", logs(&replicas));
-    east.says(&["get", "configmap", "first"], "", 1, "not found")?;
+    east.expect_output(&["get", "configmap", "first"], "", 1, "not found")?;
     for kept in ["made-for-a", "made-for-b"] {
         east.ok(&["get", "configmap", kept], "")?;
     }

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::serve::member_writes::member_writes;
 use crate::serve::postgres::Database;
 use crate::serve::relay::Balancer;
 use crate::serve::site::{CommandOutput, Replica, Site, client, crowsnest, free_port, run_with};
-use crate::serve::written::writes;
 
 /// ConfigMaps of all members, from the cache.
 pub const MAPS_EVERYWHERE: &str =
@@ -101,7 +101,7 @@ impl World {
     /// `None` if Postgres is not available.
     pub fn start() -> Result<Option<Self>> {
         let runtime = Runtime::new()?;
-        let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
+        let Some(database) = runtime.block_on(Database::create()) else { return Ok(None) };
         let dir = tempfile::tempdir()?;
         let (control_plane, member) =
             (Apiserver::start(&dir.path().join("cp"))?, Apiserver::start(&dir.path().join("m1"))?);
@@ -186,7 +186,7 @@ impl World {
     }
 
     pub fn writes_in_member(&self) -> Result<Vec<String>> {
-        writes(&self.runtime, &self.member, &self.to_m1)
+        member_writes(&self.runtime, &self.member, &self.to_m1)
     }
 
     pub fn has_arrived(&self, name: &str) -> Result<bool> {

@@ -7,7 +7,7 @@ import { API } from './useSearch'
 /** Field manager of writes. */
 const MANAGER = 'crowsnest-ui'
 /** Timeout of requests to a member, in milliseconds. */
-const PATIENCE = 10_000
+const MEMBER_TIMEOUT = 10_000
 const CACHED_FROM = 'resource.karmada.io/cached-from-cluster'
 
 /** Whole objects that match a query, up to a limit: those that the user may read, in all clusters. */
@@ -22,26 +22,26 @@ export function clusterOf(object: KubeObject): string {
   return object.metadata.annotations?.[CACHED_FROM] ?? CONTROL_PLANE
 }
 
-export interface Counted {
+export interface CountResult {
   total: number
   facets: Facets
   skipped: Skipped[]
 }
 
-export function counted(q: string, facets: string[], signal?: AbortSignal): Promise<Counted> {
-  return getJson<Counted>(`${API}/query?limit=0&facets=${facets.join()}&q=${encodeURIComponent(q)}`, signal)
+export function countObjects(q: string, facets: string[], signal?: AbortSignal): Promise<CountResult> {
+  return getJson<CountResult>(`${API}/query?limit=0&facets=${facets.join()}&q=${encodeURIComponent(q)}`, signal)
 }
 
-/** A timeout is reported as an error. */
-export class Silent extends Error {}
+/** A member did not respond in time. */
+export class TimeoutError extends Error {}
 
-/** For requests that only a member can answer: it may hang, and the page must not. */
-export async function patiently<T>(ask: (signal: AbortSignal) => Promise<T>, signal?: AbortSignal): Promise<T> {
-  const late = AbortSignal.timeout(PATIENCE)
+/** Runs a request to a member with a timeout, because a member that hangs must not block the page. Throws TimeoutError. */
+export async function withTimeout<T>(send: (signal: AbortSignal) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const timeout = AbortSignal.timeout(MEMBER_TIMEOUT)
   try {
-    return await ask(signal ? AbortSignal.any([signal, late]) : late)
+    return await send(signal ? AbortSignal.any([signal, timeout]) : timeout)
   } catch (error) {
-    if (late.aborted && !signal?.aborted) throw new Silent()
+    if (timeout.aborted && !signal?.aborted) throw new TimeoutError()
     throw error
   }
 }
@@ -92,7 +92,7 @@ export function send(method: string, path: string, body?: unknown, type = 'appli
   })
 }
 
-export interface Writing {
+export interface WriteOptions {
   dryRun: boolean
   /** Take over fields that another manager owns. */
   force?: boolean
@@ -102,7 +102,7 @@ export interface Writing {
  * Stores an object. An object with a resourceVersion replaces that version only; any other is applied server-side, so that
  * other managers' fields are kept.
  */
-export async function write(object: KubeObject, { dryRun, force = false }: Writing): Promise<KubeObject> {
+export async function write(object: KubeObject, { dryRun, force = false }: WriteOptions): Promise<KubeObject> {
   const ref = await refOf(object)
   if (!ref) throw new ApiError(404, 'NotFound', `no matches for kind "${object.kind}" in version "${object.apiVersion}"`)
   const named = ref.namespace && !object.metadata.namespace ? { ...object, metadata: { ...object.metadata, namespace: ref.namespace } } : object

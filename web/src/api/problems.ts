@@ -1,7 +1,7 @@
 // Problem queries of the whole fleet, by severity.
 import type { Tone } from '../parts/status'
 import { within } from '../parts/time/times'
-import { counted, type Counted } from './kube'
+import { countObjects, type CountResult } from './kube'
 
 export const PROBLEMS = [
   { name: 'nodes', q: 'kind:node -status:Ready', tone: 'bad' },
@@ -21,12 +21,12 @@ export interface Problem {
   name: ProblemName
   q: string
   tone: Tone
-  found: Counted
+  found: CountResult
 }
 
 /** Problems with at least one object, with the clusters that have them. */
 export async function problemsOf(signal: AbortSignal): Promise<Problem[]> {
-  const all = await Promise.all(PROBLEMS.map(async ({ name, q, tone }) => ({ name, q, tone, found: await counted(q, ['cluster'], signal) })))
+  const all = await Promise.all(PROBLEMS.map(async ({ name, q, tone }) => ({ name, q, tone, found: await countObjects(q, ['cluster'], signal) })))
   return all.filter(({ found }) => found.total > 0)
 }
 
@@ -41,7 +41,7 @@ export function quarters(q: string, seconds: number): string[] {
 /** Number of matches at each point of the last hour, oldest first; of Events, in each quarter of it. */
 export async function pastCounts(name: ProblemName, q: string, signal: AbortSignal): Promise<number[]> {
   const queries = isCountedByTime(name) ? quarters(q, Date.now() / 1000) : POINTS.map((minutes) => `${q} at:now-${minutes}m`)
-  const counts = await Promise.all(queries.map((query) => counted(query, [], signal)))
+  const counts = await Promise.all(queries.map((query) => countObjects(query, [], signal)))
   return counts.map(({ total }) => total)
 }
 

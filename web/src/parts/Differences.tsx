@@ -2,7 +2,7 @@ import type { ReactNode } from 'react'
 import { printJson } from '../api/json'
 import type { Difference } from '../api/propagation'
 import { useTextOf } from '../text'
-import { asking } from '../text/asking'
+import { queryText } from '../text/query'
 import { Table } from './Table'
 
 /** Characters that fit a line of a table. */
@@ -30,7 +30,7 @@ interface DifferencesProps {
 
 /** A table of fields that differ, with both values. */
 export function Differences({ label, of, sides, caption = false, hide }: DifferencesProps) {
-  const t = useTextOf(asking)
+  const t = useTextOf(queryText)
   if (of.length === 0) return null
   const value = (path: string, of: unknown) => (of === undefined ? undefined : hide?.(path)) ?? <Value value={of} />
   return (

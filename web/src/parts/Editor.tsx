@@ -13,7 +13,7 @@ import { tags } from '@lezer/highlight'
 import { useEffect, useRef } from 'react'
 import { CONTROL_PLANE } from '../api/client'
 import { useTextOf } from '../text'
-import { asking } from '../text/asking'
+import { queryText } from '../text/query'
 import { help } from './help'
 import { remarks } from './lint'
 import { schemasOf, validate, type Words } from './validate'
@@ -96,7 +96,7 @@ const checked = (cluster: string, words: Words) =>
 const ours = Annotation.define<boolean>()
 
 export function Editor({ label, value, onChange, original, problems, goTo, height = '60vh', cluster = CONTROL_PLANE, find, onFind }: EditorProps) {
-  const t = useTextOf(asking)
+  const t = useTextOf(queryText)
   const host = useRef<HTMLDivElement>(null)
   const view = useRef<EditorView>(undefined)
   const latest = useRef({ value, find, onChange, onFind })

@@ -1,6 +1,6 @@
 import type { ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
-import { Asking } from './Asking'
+import { QueryProvider } from './polledQuery'
 
 interface PartProps {
   label: string
@@ -13,7 +13,7 @@ interface PartProps {
 export function Part({ label, tabs, children }: PartProps) {
   const [path] = useLocation()
   return (
-    <Asking>
+    <QueryProvider>
       <div className="page">
         <nav className="subnav" aria-label={label}>
           {tabs.map(([name, href]) => (
@@ -24,6 +24,6 @@ export function Part({ label, tabs, children }: PartProps) {
         </nav>
         {children}
       </div>
-    </Asking>
+    </QueryProvider>
   )
 }

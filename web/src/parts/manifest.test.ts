@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { locate, read, steps, withoutServers } from './manifest'
+import { locate, read, steps, withoutServerFields } from './manifest'
 
 const TEXT = `apiVersion: v1
 kind: ConfigMap
@@ -58,5 +58,5 @@ test('a draft is parsed as by the API server', () => {
 
 test('server fields are removed', () => {
   const object = { apiVersion: 'v1', kind: 'X', metadata: { name: 'a', uid: 'u', resourceVersion: '7', annotations: { 'resource.karmada.io/cached-from-cluster': 'm' } }, status: {} }
-  expect(withoutServers(object, { version: true })).toEqual({ apiVersion: 'v1', kind: 'X', metadata: { name: 'a', resourceVersion: '7' } })
+  expect(withoutServerFields(object, { version: true })).toEqual({ apiVersion: 'v1', kind: 'X', metadata: { name: 'a', resourceVersion: '7' } })
 })

@@ -75,7 +75,7 @@ function rangeOf(node: unknown): { from: number; to: number } | undefined {
 }
 
 /** Fields that API servers add. */
-export function withoutServers<T extends KubeObject>(object: T, { version }: { version: boolean }): T {
+export function withoutServerFields<T extends KubeObject>(object: T, { version }: { version: boolean }): T {
   const { managedFields: _m, uid: _u, creationTimestamp: _c, generation: _g, resourceVersion, ...metadata } = object.metadata
   const { status: _s, ...rest } = object
   const annotations = Object.fromEntries(Object.entries(metadata.annotations ?? {}).filter(([key]) => key !== 'resource.karmada.io/cached-from-cluster'))

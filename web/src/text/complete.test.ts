@@ -3,7 +3,7 @@ import ts from 'typescript'
 import { describe, expect, test } from 'vitest'
 import type { Locale } from '../prefs'
 import { analysisText } from './analysis'
-import { asking } from './asking'
+import { queryText } from './query'
 import { bulkText } from './bulk'
 import { en } from './en'
 import { fleetText } from './fleet'
@@ -12,10 +12,10 @@ import { homeText } from './home'
 import { journalText } from './journal'
 import { object } from './object'
 import { resultsText } from './results'
-import { steerText } from './steer'
+import { propagationText } from './propagation'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, analysis: analysisText, asking, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, analysis: analysisText, queryText, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: propagationText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */

@@ -8,7 +8,7 @@ export const en = {
   home: 'Home',
   search: 'Search',
   fleet: 'Fleet',
-  steering: 'Propagation',
+  propagation: 'Propagation',
   savedSearches: 'Saved searches',
   commands: 'Commands',
   keys: 'Keys',

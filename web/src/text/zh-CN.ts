@@ -11,7 +11,7 @@ export const zh: Text = {
   home: '首页',
   search: '搜索',
   fleet: '多集群',
-  steering: '调度与分发',
+  propagation: '调度与分发',
   savedSearches: '已保存的搜索',
   commands: '命令',
   keys: '快捷键',

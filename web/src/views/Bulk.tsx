@@ -16,7 +16,7 @@ import { bulkText, type BulkAction } from '../text/bulk'
 import { object as texts } from '../text/object'
 import { explain } from './object/explain'
 import { canRestart } from './object/facts'
-import { removeObject, restartObject, type Earnest } from './object/objects'
+import { removeObject, restartObject, type WriteMode } from './object/objects'
 
 /** Objects of one action, and requests at the same time. */
 const MOST = 100
@@ -65,8 +65,8 @@ type State = { at: 'checking' | 'accepted' | 'waiting' | 'running' | 'done' | 'n
 const TONES: Record<State['at'], Tone> = { checking: 'busy', accepted: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
 type Phase = 'checking' | 'checked' | 'running' | 'stopping' | 'stopped' | 'done'
 
-const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, earnest: Earnest) =>
-  action === 'delete' ? removeObject(ref, uid, earnest) : restartObject(ref, new Date(), earnest)
+const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, mode: WriteMode) =>
+  action === 'delete' ? removeObject(ref, uid, mode) : restartObject(ref, new Date(), mode)
 
 function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; onClose: (done: boolean) => void }) {
   const t = useTextOf(bulkText)
@@ -79,16 +79,16 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
   const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { at: 'checking' }
   const put = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
   /** Sends the requests; for each, true if it was sent before the action was stopped. */
-  const send = (targets: readonly Hit[], earnest: Earnest) =>
+  const send = (targets: readonly Hit[], mode: WriteMode) =>
     mapConcurrently(targets, AT_ONCE, async (hit) => {
       if (stopped.current) {
         put(hit, { at: 'notStarted' })
         return false
       }
-      put(hit, { at: earnest === 'real' ? 'running' : 'checking' })
+      put(hit, { at: mode === 'real' ? 'running' : 'checking' })
       try {
-        await run(action, hit, hit.uid, earnest)
-        put(hit, { at: earnest === 'real' ? 'done' : 'accepted' })
+        await run(action, hit, hit.uid, mode)
+        put(hit, { at: mode === 'real' ? 'done' : 'accepted' })
       } catch (error) {
         put(hit, { at: 'refused', why: explain(error, hit.cluster, object) })
       }

@@ -4,17 +4,17 @@ import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, writeAddress, type ObjectView, type Tab } from '../api/address'
 import { ApiError, CONTROL_PLANE, getJson, objectPath, reported, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
-import { patiently, Silent } from '../api/kube'
+import { withTimeout, TimeoutError } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useRestored } from '../api/useConnection'
-import { useMay } from '../api/useMay'
+import { useCanI } from '../api/useCanI'
 import { Control } from '../parts/Control'
 import { useCopied } from '../parts/flash'
 import { Popover } from '../parts/Popover'
 import { Skeleton } from '../parts/Skeleton'
 import { useTextOf } from '../text'
 import { object as texts } from '../text/object'
-import { steerText } from '../text/steer'
+import { propagationText } from '../text/propagation'
 import { Actions } from './object/Actions'
 import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
@@ -33,12 +33,12 @@ import { tabShown, tabsOf } from './object/tabs'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
-const Why = lazy(() => import('./steer/Why').then((part) => ({ default: part.Why })))
-const Topology = lazy(() => import('./steer/Topology').then((part) => ({ default: part.Topology })))
-const Drift = lazy(() => import('./steer/Drift').then((part) => ({ default: part.Drift })))
+const Why = lazy(() => import('./propagation/Why').then((part) => ({ default: part.Why })))
+const Topology = lazy(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
+const Drift = lazy(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000, networkMode: 'always' } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof TimeoutError), staleTime: 2_000, networkMode: 'always' } } })
 
 /** One object, read live from its cluster with the user's own permissions. */
 export function Resource() {
@@ -60,7 +60,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   const hidden = isSecret(ref) && !revealed
   const object = useQuery({
     queryKey: ['object', ref, hidden],
-    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : patiently((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)),
+    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : withTimeout((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)),
     refetchInterval: 5_000,
     ...(isSecret(ref) && { gcTime: 0 }),
   })
@@ -69,9 +69,9 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
     document.title = `${name} · ${cluster} · Crowsnest`
   }, [name, cluster])
   const where = namespace ?? t.everywhere
-  const mayEvents = useMay({ cluster, verb: 'list', resource: 'events', namespace })
-  const mayLogs = useMay({ cluster, verb: 'get', resource: 'pods', subresource: 'log', namespace })
-  const mayExec = useMay({ cluster, verb: 'create', resource: 'pods', subresource: 'exec', namespace })
+  const mayEvents = useCanI({ cluster, verb: 'list', resource: 'events', namespace })
+  const mayLogs = useCanI({ cluster, verb: 'get', resource: 'pods', subresource: 'log', namespace })
+  const mayExec = useCanI({ cluster, verb: 'create', resource: 'pods', subresource: 'exec', namespace })
   const q = logsOf(ref, view)
   const why: Partial<Record<Tab, string>> = {
     ...(!mayEvents && { events: t.mayNot('list', 'events', where, cluster) }),
@@ -88,7 +88,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   const failure = reported(object.error)
   const gone = object.error instanceof ApiError && object.error.code === 404
   // If the member does not respond, its discovery is unknown, and the cached revisions are shown.
-  const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
+  const kept = gone || object.error instanceof TimeoutError || (object.error instanceof ApiError && object.error.code >= 500)
   return (
     <article className="resource">
       <header>
@@ -186,7 +186,7 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
 
 /** Previews of changes to the template. */
 function Changes({ refTo: { apiVersion, namespace, name }, kind }: { refTo: ObjectRef; kind: string }) {
-  const t = useTextOf(steerText)
+  const t = useTextOf(propagationText)
   return (
     <>
       <Link className="button" href={`/plan${writeAddress({ apiVersion, kind, namespace, name })}`}>

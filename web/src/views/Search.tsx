@@ -16,7 +16,7 @@ import { SearchBox } from '../parts/SearchBox'
 import { Skeleton } from '../parts/Skeleton'
 import { Tools } from '../parts/Tools'
 import { momentOf } from '../parts/time/times'
-import { useNarrow } from '../parts/useNarrow'
+import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
 import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
 import type { Marked } from './Bulk'
@@ -24,7 +24,7 @@ import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
 const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
-const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
+const Peek = lazy(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
 const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
 const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
 
@@ -173,7 +173,7 @@ function toggled(before: Marked, hit: Hit): Marked {
 /** The columns of the result; the same array while they stay the same. */
 function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
   const hits = pages.pages[0]?.hits ?? []
-  const names = shownColumns(chosen, kind, hits, useNarrow())
+  const names = shownColumns(chosen, kind, hits, useIsNarrowScreen())
   const numeric = numbers(names, hits)
   return useMemo(() => columnsNamed(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
 }

@@ -8,21 +8,21 @@ import { Popover } from '../parts/Popover'
 import { setPrefs, usePrefs, type Locale } from '../prefs'
 import { partOf } from '../paths'
 import { choose, useText } from '../text'
-import { Crumbs } from './Crumbs'
-import { overlayFor, typedAhead, type Overlay } from './overlay'
+import { Breadcrumbs } from './Breadcrumbs'
+import { overlayFor, withTypedText, type Overlay } from './overlay'
 import { useSession } from './SignIn'
 
 const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.Palette })))
 const Keys = lazy(() => import('./Keys').then((view) => ({ default: view.Keys })))
 
-const WAYS = [
+const NAVIGATION = [
   ['home', '/', 'home'],
   ['search', '/search', 'search'],
   ['fleet', '/fleet', 'fleet'],
-  ['steering', '/steer', 'steering'],
+  ['propagation', '/steer', 'propagation'],
   ['saved', '/saved', 'savedSearches'],
 ] as const
-const ICONS = { home: 'home', search: 'search', fleet: 'fleet', steering: 'propagation', saved: 'saved' } as const
+const ICONS = { home: 'home', search: 'search', fleet: 'fleet', propagation: 'propagation', saved: 'saved' } as const
 
 /** The frame of every view: navigation and shortcut keys. */
 export function Shell({ children }: { children: ReactNode }) {
@@ -58,8 +58,8 @@ export function Shell({ children }: { children: ReactNode }) {
         <Rail wide={prefs.rail === 'wide'} />
         <div>
           <header className="top">
-            <Crumbs />
-            <button type="button" onClick={() => setOpen({ dialog: 'palette', begin: '' })}>
+            <Breadcrumbs />
+            <button type="button" onClick={() => setOpen({ dialog: 'palette', initialText: '' })}>
               {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>
             </button>
             <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOpen({ dialog: 'keys' })}>
@@ -72,8 +72,8 @@ export function Shell({ children }: { children: ReactNode }) {
           </main>
         </div>
       </div>
-      <Suspense fallback={open?.dialog === 'palette' && <Loading begin={open.begin} onType={(text) => setOpen(typedAhead(open, text))} onClose={close} />}>
-        {open?.dialog === 'palette' && <Palette begin={open.begin} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
+      <Suspense fallback={open?.dialog === 'palette' && <Loading begin={open.initialText} onType={(text) => setOpen(withTypedText(open, text))} onClose={close} />}>
+        {open?.dialog === 'palette' && <Palette begin={open.initialText} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
         {open?.dialog === 'keys' && <Keys onClose={close} />}
       </Suspense>
     </>
@@ -109,7 +109,7 @@ function Rail({ wide }: { wide: boolean }) {
       <span className="brand">
         <img src="/crowsnest.svg" alt="" width="22" height="22" /> <span>Crowsnest</span>
       </span>
-      {WAYS.map(([part, href, name]) => (
+      {NAVIGATION.map(([part, href, name]) => (
         <Link key={part} href={href} title={wide ? undefined : t[name]} aria-current={partOf(path) === part ? 'page' : undefined}>
           <Icon name={ICONS[part]} />
           <span>{t[name]}</span>

@@ -1,24 +1,24 @@
-// The dialog above the page: the palette or the list of keys. Pure.
+// The dialog above the page: the command palette or the list of shortcut keys. Pure.
 
-export type Overlay = { dialog: 'keys' } | { dialog: 'palette'; begin: string }
+export type Overlay = { dialog: 'keys' } | { dialog: 'palette'; initialText: string }
 
-/** A pressed key, of a KeyboardEvent. */
-interface Pressed {
+/** Fields of a KeyboardEvent. */
+interface KeyPress {
   key: string
   ctrlKey: boolean
   metaKey: boolean
   altKey: boolean
 }
 
-/** The dialog that a key opens; `typing`: the focus is in a text field. */
-export function overlayFor({ key, ctrlKey, metaKey, altKey }: Pressed, typing: boolean): Overlay | undefined {
-  if (key === 'k' && (metaKey || ctrlKey)) return { dialog: 'palette', begin: '' }
+/** The dialog that a key opens; `typing` is true while the focus is in a text field. */
+export function overlayFor({ key, ctrlKey, metaKey, altKey }: KeyPress, typing: boolean): Overlay | undefined {
+  if (key === 'k' && (metaKey || ctrlKey)) return { dialog: 'palette', initialText: '' }
   if (typing || ctrlKey || metaKey || altKey) return undefined
-  if (key === ':') return { dialog: 'palette', begin: ':' }
+  if (key === ':') return { dialog: 'palette', initialText: ':' }
   return key === '?' ? { dialog: 'keys' } : undefined
 }
 
-/** Text that was typed before the palette was loaded: the palette begins with it. */
-export function typedAhead(open: Overlay | undefined, begin: string): Overlay | undefined {
-  return open?.dialog === 'palette' ? { ...open, begin } : open
+/** Sets the palette's initial text to what the user typed while the palette was loading. */
+export function withTypedText(open: Overlay | undefined, initialText: string): Overlay | undefined {
+  return open?.dialog === 'palette' ? { ...open, initialText } : open
 }

@@ -187,8 +187,8 @@ pub fn cluster_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["must be not empty".to_owned()];
     }
-    if value.len() > crate::names::CLUSTER_NAME_MAX_LENGTH {
-        return vec![format!("must be no more than {} characters", crate::names::CLUSTER_NAME_MAX_LENGTH)];
+    if value.len() > crate::names::MAX_CLUSTER_NAME_LENGTH {
+        return vec![format!("must be no more than {} characters", crate::names::MAX_CLUSTER_NAME_LENGTH)];
     }
     dns1123_label(value)
 }

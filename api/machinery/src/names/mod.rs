@@ -91,7 +91,7 @@ name_type! {
 }
 
 /// Maximum length of cluster names.
-pub const CLUSTER_NAME_MAX_LENGTH: usize = 48;
+pub const MAX_CLUSTER_NAME_LENGTH: usize = 48;
 
 /// The reserved name of the control plane as a source of objects. Not a DNS label, so no Cluster can have it.
 pub const CONTROL_PLANE: &str = "@control-plane";

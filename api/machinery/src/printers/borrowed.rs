@@ -1,9 +1,9 @@
-//! Parses JSON without copying its text, because every change of an object is parsed once.
+//! Types that parse JSON without copying its text, for speed: every change of an object is parsed.
 
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Text borrowed from the JSON unless it has escapes.
+/// A string that is borrowed from the JSON unless it has escapes.
 #[derive(Deserialize, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 pub struct Str<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -40,8 +40,8 @@ impl std::fmt::Display for Str<'_> {
     }
 }
 
-/// Declares structs that deserialize their fields in camel case from a JSON object and ignore the rest.
-/// `Deserialize` and [`null_as_default`] have to be in scope.
+/// Declares structs that deserialize some fields of a JSON object, whose names are in camel case, and ignore the others.
+/// `Deserialize` and [`null_as_default`] must be in scope.
 #[macro_export]
 macro_rules! views {
     ($( $(#[$doc:meta])* $name:ident { $( $(#[$meta:meta])* $field:ident : $ty:ty ),* $(,)? } )+) => { $(
@@ -55,7 +55,7 @@ macro_rules! views {
     )+ };
 }
 
-/// Deserializes `null` as the default value: servers and CRDs write it for absent fields.
+/// Deserializes `null` as the default value, because objects can have `null` instead of an absent field.
 pub fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }

@@ -20,7 +20,7 @@ enum Step {
     Containers,
     Container,
     State,
-    Ended,
+    StateDetails,
     Clusters,
     Cluster,
     Message,
@@ -32,7 +32,7 @@ type Rank = (u8, u32, u8);
 
 impl MessagePosition {
     /// The root of an object of this kind.
-    pub fn of(group: &str, kind: &str) -> Self {
+    pub fn root(group: &str, kind: &str) -> Self {
         let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
         Self { step: if event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
     }
@@ -53,9 +53,9 @@ impl MessagePosition {
             (Step::Status, "aggregatedStatus") => (Step::Clusters, (7, 0, 0)),
             (Step::Container, "state") => (Step::State, (of, nth, 0)),
             (Step::Container, "lastState") => (Step::State, (of, nth, 2)),
-            (Step::State, "waiting") => (Step::Ended, (of, nth, state)),
-            (Step::State, "terminated") => (Step::Ended, (of, nth, state + 1)),
-            (Step::Ended | Step::Condition, "message") => (Step::Message, self.rank),
+            (Step::State, "waiting") => (Step::StateDetails, (of, nth, state)),
+            (Step::State, "terminated") => (Step::StateDetails, (of, nth, state + 1)),
+            (Step::StateDetails | Step::Condition, "message") => (Step::Message, self.rank),
             (Step::Cluster, "appliedMessage") => (Step::Message, self.rank),
             _ => (Step::Elsewhere, self.rank),
         };
@@ -85,7 +85,7 @@ pub struct Messages(Vec<(Rank, String)>);
 
 impl Messages {
     /// Adds a text at a position.
-    pub fn hear(&mut self, position: MessagePosition, text: &str) {
+    pub fn add(&mut self, position: MessagePosition, text: &str) {
         let text = text.trim();
         if position.step == Step::Message && !text.is_empty() {
             self.0.push((position.rank, text.to_owned()));
@@ -114,7 +114,7 @@ mod tests {
 
     fn walk(value: &Value, position: MessagePosition, messages: &mut Messages) {
         match value {
-            Value::String(text) => messages.hear(position, text),
+            Value::String(text) => messages.add(position, text),
             Value::Array(items) => {
                 items.iter().enumerate().for_each(|(nth, item)| walk(item, position.item(nth), messages));
             }
@@ -143,7 +143,7 @@ mod tests {
     #[case::of_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
     fn all_messages_are_collected(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let mut messages = Messages::default();
-        walk(&object, MessagePosition::of("", kind), &mut messages);
+        walk(&object, MessagePosition::root("", kind), &mut messages);
         assert_eq!(messages.into_vec(), expected);
     }
 }

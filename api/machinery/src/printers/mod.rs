@@ -1,8 +1,8 @@
 //! Status words, counts and table cells of objects as kubectl prints them, without a request to a server.
 //!
-//! Contains the extraction rules for built-in kinds; other kinds use `status.phase` and `status.conditions`.
-//! Applied when objects are cached (once, at ingest) and when tables are served. Pods, the most frequent objects,
-//! are parsed from borrowed JSON without a tree.
+//! Built-in kinds have rules of their own; the status of other kinds is `status.phase` or one of `status.conditions`.
+//! Objects are printed once when they are stored in the cache, and when tables are served. Pods, the most frequent
+//! objects, are parsed from borrowed JSON without a tree.
 
 pub mod borrowed;
 mod cells;
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 /// A source from which a view can be read repeatedly: JSON bytes or a parsed value.
 pub trait Source<'a>: Copy {
-    /// None if the JSON has another structure.
+    /// Reads a view; None if the JSON has another structure.
     fn read<T: Deserialize<'a>>(self) -> Option<T>;
 
     /// The whole value; null if it is not valid JSON.
@@ -49,7 +49,7 @@ impl<'a> Source<'a> for &'a Value {
     }
 }
 
-/// Properties of an object in addition to its metadata. Empty fields do not apply to the kind.
+/// Properties of an object in addition to its metadata. A field is empty if the object has no such value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PrintedObject {
@@ -61,7 +61,7 @@ pub struct PrintedObject {
     /// Reasons of conditions, containers and events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// (type, status).
+    /// Conditions as (type, status).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<(String, String)>,
     /// Ready containers of a pod, ready replicas of a workload.
@@ -70,6 +70,7 @@ pub struct PrintedObject {
     /// Desired containers or replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
+    /// Sum of the restarts of a pod's containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -83,14 +84,16 @@ pub struct PrintedObject {
     /// Requested CPU in millicores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_request: Option<i64>,
+    /// CPU limit in millicores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<i64>,
     /// Requested memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_request: Option<i64>,
+    /// Memory limit in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<i64>,
-    /// The object of an Event.
+    /// The object that an Event is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<InvolvedObject>,
     /// The related object of an Event.
@@ -116,7 +119,7 @@ pub struct PrintedObject {
     pub cells: Vec<Cell>,
 }
 
-/// The object of an Event.
+/// Reference to an object in an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvolvedObject {
     /// Empty if the Event does not state it.
@@ -132,18 +135,18 @@ pub struct InvolvedObject {
 
 /// Prints one object. For an object of an unexpected form, only the available fields are printed.
 pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
-    // Most objects are pods, so only their printed fields are parsed.
+    // Most objects are pods, so they are parsed without a tree, and only the fields that are printed.
     if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
-        return in_order(pod::print(pod));
+        return sort_names(pod::print(pod));
     }
     let object = source.tree();
-    let mut printed = viewed(group, kind, &*object);
+    let mut printed = print_view(group, kind, &*object);
     printed.cells = columns::cells(group, kind, &object);
-    in_order(printed)
+    sort_names(printed)
 }
 
-/// All properties except cells.
-fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
+/// Prints all properties except cells.
+fn print_view<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),
         ("", "Node") => source.read::<view::Node<'a>>().map(view::Node::print),
@@ -159,7 +162,8 @@ fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject
     printed.or_else(|| source.read::<view::Any<'a>>().map(view::Any::print)).unwrap_or_default()
 }
 
-fn in_order(mut printed: PrintedObject) -> PrintedObject {
+/// Sorts reasons and images and removes duplicates.
+fn sort_names(mut printed: PrintedObject) -> PrintedObject {
     for names in [&mut printed.reasons, &mut printed.images] {
         names.sort_unstable();
         names.dedup();
@@ -213,17 +217,17 @@ mod tests {
     #[case::lost(json!({}), json!({"phase": "Running", "reason": "NodeLost"}), true, "Unknown", "0/1")]
     #[case::gated(json!({}), json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "SchedulingGated"}]}), false, "SchedulingGated", "0/1")]
-    fn a_pods_status_is_kubectls(
+    fn the_status_of_a_pod_is_that_of_kubectl(
         #[case] mut spec: Value,
         #[case] status: Value,
         #[case] deleting: bool,
-        #[case] word: &str,
+        #[case] expected: &str,
         #[case] ready: &str,
     ) {
         spec["containers"] = json!([{"name": "c", "image": "nginx:1.27"}]);
         let object = pod(spec, status, deleting);
         let printed = print("", "Pod", &object);
-        assert_eq!(printed.status.as_deref(), Some(word));
+        assert_eq!(printed.status.as_deref(), Some(expected));
         assert_eq!(printed.cells[1], Cell::text(ready));
         assert_eq!(printed.cells.len(), columns::columns("", "Pod").len());
         assert_eq!(print("", "Pod", object.to_string().as_bytes()), printed, "bytes and values print the same");
@@ -242,11 +246,11 @@ mod tests {
         #[case] group: &str,
         #[case] kind: &str,
         #[case] mut object: Value,
-        #[case] word: Option<&str>,
+        #[case] expected: Option<&str>,
     ) {
         object["metadata"] = json!({"name": "x"});
         let printed = print(group, kind, &object);
-        assert_eq!(printed.status.as_deref(), word);
+        assert_eq!(printed.status.as_deref(), expected);
         assert_eq!(printed.cells.len(), columns::columns(group, kind).len());
     }
 
@@ -274,7 +278,7 @@ mod tests {
     #[case(50 * 3600, "2d2h")]
     #[case(100 * 86400, "100d")]
     #[case(800 * 86400, "2y70d")]
-    fn ages_are_short(#[case] seconds: i64, #[case] text: &str) {
+    fn ages_are_printed_as_by_kubectl(#[case] seconds: i64, #[case] text: &str) {
         assert_eq!(Cell::Since { since: 0 }.render(seconds), text);
     }
 
@@ -285,11 +289,11 @@ mod tests {
     #[case("ReplicationController", json!({"spec": {"replicas": 3}, "status": {"replicas": 2}}), &["status.replicas=2"])]
     #[case("Event", json!({"involvedObject": {"apiVersion": "v1", "resourceVersion": "7"}}),
         &["involvedObject.apiVersion=v1", "involvedObject.resourceVersion=7"])]
-    fn fields_that_selectors_may_name(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
+    fn values_for_field_selectors(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let printed = print("", kind, &object);
         let fields: Vec<String> = printed.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
         for field in expected {
-            assert!(fields.iter().any(|known| known == field), "{field}: {fields:?}");
+            assert!(fields.iter().any(|printed| printed == field), "{field}: {fields:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, Re
 use super::{Cell, PrintedObject};
 
 pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
-    let Row { status, ready, containers, restarts, last_restart } = Row::of(&pod);
+    let Row { status, ready, containers, restarts, last_restart } = Row::new(&pod);
     let mut printed = PrintedObject {
         phase: pod.status.phase.as_deref().map(str::to_owned),
         conditions: pod.status.conditions.iter().map(|c| (c.type_.to_string(), c.status.to_string())).collect(),
@@ -15,13 +15,13 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
         message: pod.status.message.as_deref().map(str::to_owned),
         ..PrintedObject::default()
     };
-    reasons_and_codes(&pod, &mut printed);
+    add_reasons_and_exit_codes(&pod, &mut printed);
     printed.images = pod.spec.all_containers().filter_map(|c| c.image.as_deref()).map(str::to_owned).collect();
     printed.ips = pod.status.pod_ips.iter().map(|ip| ip.ip.to_string()).collect();
     if printed.ips.is_empty() {
         printed.ips.extend(pod.status.pod_ip.as_deref().map(str::to_owned));
     }
-    requests(&pod, &mut printed);
+    add_resources(&pod, &mut printed);
     printed.fields = fields(&pod);
     let or_none = |text: Option<&str>| Cell::text(text.filter(|text| !text.is_empty()).unwrap_or("<none>"));
     let restarted = last_restart.filter(|_| restarts != 0);
@@ -40,7 +40,7 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
     printed
 }
 
-fn condition_is(pod: &Pod<'_>, kind: &str) -> bool {
+fn has_condition(pod: &Pod<'_>, kind: &str) -> bool {
     pod.status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
 }
 
@@ -49,7 +49,7 @@ fn readiness_gates(pod: &Pod<'_>) -> Cell {
     if gates.is_empty() {
         return Cell::text("<none>");
     }
-    let passed = gates.iter().filter(|gate| condition_is(pod, &gate.condition_type)).count();
+    let passed = gates.iter().filter(|gate| has_condition(pod, &gate.condition_type)).count();
     Cell::text(format!("{passed}/{}", gates.len()))
 }
 
@@ -78,12 +78,12 @@ impl Restarts {
     }
 }
 
-fn waiting_for<'s>(state: &'s ContainerState<'_>) -> Option<&'s str> {
+fn waiting_reason<'s>(state: &'s ContainerState<'_>) -> Option<&'s str> {
     state.waiting.as_ref()?.reason.as_deref().filter(|reason| !reason.is_empty())
 }
 
 /// State of the initialization; `None` once every init container has completed (or is a running sidecar).
-fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mut Restarts) -> Option<String> {
+fn init_status(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mut Restarts) -> Option<String> {
     let total = pod.spec.init_containers.len();
     for (nth, status) in pod.status.init_container_statuses.iter().enumerate() {
         let sidecar = pod.spec.is_sidecar(&status.name);
@@ -99,9 +99,9 @@ fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &m
             *ready += i64::from(status.ready);
             continue;
         }
-        let waiting = waiting_for(&status.state).filter(|reason| *reason != "PodInitializing");
+        let waiting = waiting_reason(&status.state).filter(|reason| *reason != "PodInitializing");
         return Some(match (terminated, waiting) {
-            (Some(end), _) => format!("Init:{}", end.word()),
+            (Some(end), _) => format!("Init:{}", end.status_text()),
             (None, Some(reason)) => format!("Init:{reason}"),
             (None, None) => format!("Init:{nth}/{total}"),
         });
@@ -111,7 +111,7 @@ fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &m
 
 impl Row {
     /// In kubectl's order: init containers, then the last container with a reason, then deletion.
-    fn of(pod: &Pod<'_>) -> Self {
+    fn new(pod: &Pod<'_>) -> Self {
         let phase = pod.status.phase.as_deref().unwrap_or_default();
         let own_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
         let mut status = own_reason.unwrap_or(phase).to_owned();
@@ -120,10 +120,10 @@ impl Row {
             status = "SchedulingGated".to_owned();
         }
         let (mut ready, mut restarts, mut sidecars) = (0, Restarts::default(), Restarts::default());
-        let initialising = initialising(pod, &mut ready, &mut restarts, &mut sidecars);
-        let busy = initialising.is_some();
-        status = initialising.unwrap_or(status);
-        if !busy || condition_is(pod, "Initialized") {
+        let init_status = init_status(pod, &mut ready, &mut restarts, &mut sidecars);
+        let is_initializing = init_status.is_some();
+        status = init_status.unwrap_or(status);
+        if !is_initializing || has_condition(pod, "Initialized") {
             restarts = sidecars;
             status = main_status(pod, status, &mut ready, &mut restarts);
         }
@@ -144,22 +144,22 @@ fn main_status(pod: &Pod<'_>, mut status: String, ready: &mut i64, restarts: &mu
     let mut running = false;
     for container in pod.status.container_statuses.iter().rev() {
         restarts.add(container);
-        if let Some(reason) = waiting_for(&container.state) {
+        if let Some(reason) = waiting_reason(&container.state) {
             status = reason.to_owned();
         } else if let Some(end) = &container.state.terminated {
-            status = end.word();
+            status = end.status_text();
         } else if container.ready && container.state.running.is_some() {
             running = true;
             *ready += 1;
         }
     }
     if status == "Completed" && running {
-        status = if condition_is(pod, "Ready") { "Running" } else { "NotReady" }.to_owned();
+        status = if has_condition(pod, "Ready") { "Running" } else { "NotReady" }.to_owned();
     }
     status
 }
 
-fn reasons_and_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
+fn add_reasons_and_exit_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
     printed.reasons.extend(pod.status.reason.as_deref().map(str::to_owned));
     printed.reasons.extend(pod.status.conditions.iter().filter_map(|c| c.reason.as_deref()).map(str::to_owned));
     for container in pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses) {
@@ -182,7 +182,7 @@ fn reasons_and_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
 }
 
 /// Init containers run sequentially, so their maximum counts; sidecars run concurrently with the other containers.
-fn requests(pod: &Pod<'_>, printed: &mut PrintedObject) {
+fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
     type Pick = for<'x> fn(&'x ResourceSpec<'_>) -> Option<i64>;
     let sum = |pick: Pick| {
         let mut total: Option<i64> = None;
@@ -259,7 +259,7 @@ mod tests {
     #[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
     #[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
     fn rows_equal_kubectls(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
-        let row = Row::of(&Pod::deserialize(&pod).expect("a pod"));
+        let row = Row::new(&Pod::deserialize(&pod).expect("a pod"));
         assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
     }
 }

@@ -199,7 +199,7 @@ impl Metadata<'_> {
 
 impl Terminated<'_> {
     /// Reason, otherwise signal or exit code.
-    pub(super) fn word(&self) -> String {
+    pub(super) fn status_text(&self) -> String {
         match self.reason.as_deref() {
             Some(reason) if !reason.is_empty() => reason.to_owned(),
             _ if self.signal != 0 => format!("Signal:{}", self.signal),

@@ -67,11 +67,11 @@ pub struct HeldRole<'r> {
 }
 
 /// A binding with its namespace and name.
-type Bound<'r> = (&'r str, &'r str, &'r Binding);
+type NamedBinding<'r> = (&'r str, &'r str, &'r Binding);
 
 /// A role as evaluated for an action.
 #[derive(Clone, Copy)]
-enum Evaluated<'r> {
+enum Evaluation<'r> {
     Allows(&'r PolicyRule),
     Denies,
     Missing,
@@ -105,16 +105,16 @@ impl<'r> VisibleRbac<'r> {
         for (namespace, name, binding) in self.bindings(scope) {
             let key = (binding.role.namespace(namespace), binding.role.name.as_str());
             let evaluated = *roles.entry(key).or_insert_with(|| self.evaluate(&binding.role, namespace, action));
-            if matches!(evaluated, Evaluated::Denies) || !self.shows(namespace, name, &binding.role) {
+            if matches!(evaluated, Evaluation::Denies) || !self.is_binding_visible(namespace, name, &binding.role) {
                 continue;
             }
             match evaluated {
-                Evaluated::Denies => {}
-                Evaluated::Missing => {
+                Evaluation::Denies => {}
+                Evaluation::Missing => {
                     answer.missing.push(MissingRole { namespace, binding: name, role: &binding.role });
                 }
-                Evaluated::Allows(rule) => {
-                    let resolved = binding.subjects.iter().filter_map(|subject| subject.resolved(namespace));
+                Evaluation::Allows(rule) => {
+                    let resolved = binding.subjects.iter().filter_map(|subject| subject.resolve(namespace));
                     let proof = |subject| Proof { subject, namespace, binding: name, role: &binding.role, rule };
                     answer.proofs.extend(resolved.map(proof));
                 }
@@ -128,11 +128,13 @@ impl<'r> VisibleRbac<'r> {
     pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<HeldRole<'r>>, Vec<MissingRole<'r>>) {
         let (mut held, mut missing) = (Vec::new(), Vec::new());
         for (namespace, name, binding) in self.bindings(scope) {
-            let Some(subject) = binding.subjects.iter().find(|subject| subject.is(user, namespace)) else { continue };
-            if !self.shows(namespace, name, &binding.role) {
+            let Some(subject) = binding.subjects.iter().find(|subject| subject.matches_user(user, namespace)) else {
+                continue;
+            };
+            if !self.is_binding_visible(namespace, name, &binding.role) {
                 continue;
             }
-            let (Some(subject), role) = (subject.resolved(namespace), &binding.role) else { continue };
+            let (Some(subject), role) = (subject.resolve(namespace), &binding.role) else { continue };
             match self.rbac.role(role, namespace) {
                 Some(found) => held.push(HeldRole { subject, namespace, binding: name, role, rules: &found.rules }),
                 None => missing.push(MissingRole { namespace, binding: name, role }),
@@ -155,7 +157,7 @@ impl<'r> VisibleRbac<'r> {
     pub(super) fn names_in_rules(&self, verbs: &[&str], group: &str, resource: &str) -> BTreeSet<&'r str> {
         let roles = self.rbac.roles.values().flat_map(HashMap::values);
         let rules = roles.flat_map(|role| role.rules.iter());
-        rules.flat_map(|rule| rule.names_for(verbs, group, resource)).map(String::as_str).collect()
+        rules.flat_map(|rule| rule.restricted_names(verbs, group, resource)).map(String::as_str).collect()
     }
 
     /// Namespaces with roles or bindings, visible or not.
@@ -182,11 +184,11 @@ impl<'r> VisibleRbac<'r> {
     /// The role of a visible binding; the namespace of a ClusterRoleBinding is empty.
     pub(super) fn bound_role(&self, namespace: &str, name: &str) -> Option<&'r RoleRef> {
         let binding = self.rbac.bindings.get(namespace)?.get(name)?;
-        self.shows(namespace, name, &binding.role).then_some(&binding.role)
+        self.is_binding_visible(namespace, name, &binding.role).then_some(&binding.role)
     }
 
     /// True if the reader may list a binding and its role.
-    pub(super) fn shows(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
+    pub(super) fn is_binding_visible(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
         let kind = if namespace.is_empty() { ObjectKind::ClusterRoleBinding } else { ObjectKind::RoleBinding };
         let of_role = match role.namespace(namespace) {
             "" => (ObjectKind::ClusterRole, ""),
@@ -195,17 +197,17 @@ impl<'r> VisibleRbac<'r> {
         (self.is_visible)(kind, namespace, name) && (self.is_visible)(of_role.0, of_role.1, &role.name)
     }
 
-    fn evaluate(&self, role: &RoleRef, namespace: &str, action: &Action) -> Evaluated<'r> {
+    fn evaluate(&self, role: &RoleRef, namespace: &str, action: &Action) -> Evaluation<'r> {
         match self.rbac.role(role, namespace) {
-            None => Evaluated::Missing,
+            None => Evaluation::Missing,
             Some(role) => {
-                role.rules.iter().find(|rule| rule.allows(action)).map_or(Evaluated::Denies, Evaluated::Allows)
+                role.rules.iter().find(|rule| rule.allows(action)).map_or(Evaluation::Denies, Evaluation::Allows)
             }
         }
     }
 
     /// The bindings of the scope, ClusterRoleBindings first.
-    pub(super) fn bindings(&self, scope: &Scope) -> impl Iterator<Item = Bound<'r>> + use<'r> {
+    pub(super) fn bindings(&self, scope: &Scope) -> impl Iterator<Item = NamedBinding<'r>> + use<'r> {
         let all = &self.rbac.bindings;
         let scopes: Vec<_> = match scope {
             Scope::All => all.iter().collect(),

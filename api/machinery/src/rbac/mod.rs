@@ -1,6 +1,6 @@
 //! Kubernetes' RBAC: evaluates the bindings of a user, the rules of their roles, and the reasons of decisions.
 //!
-//! Pure. An [`Rbac`] per cluster is updated with the objects of the four RBAC kinds; the API server authorizes
+//! An [`Rbac`] per cluster is updated with the objects of the four RBAC kinds; the API server authorizes
 //! requests with it, the cache determines what a caller may read in a member, and access reviews list who is allowed an
 //! action ([`access`], [`indirect`]). Decisions and reasons follow kube-apiserver's RBAC authorizer.
 
@@ -102,7 +102,7 @@ pub struct RoleBinding {
 
 /// Location of a binding.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct BindingLocation<'a> {
     namespace: &'a str,
     name: &'a str,
 }
@@ -120,7 +120,8 @@ pub enum Decision {
 }
 
 /// Visits a binding of the user, with the rules of its role or the error; returns false to stop.
-type See<'v> = dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool + 'v;
+type BindingVisitor<'v> =
+    dyn FnMut(BindingLocation<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool + 'v;
 
 impl Rbac {
     /// Adds or replaces a role; the namespace of a ClusterRole is empty.
@@ -202,14 +203,14 @@ impl Rbac {
         self.roles.get(role.namespace(namespace))?.get(&role.name)
     }
 
-    /// Visits the bindings whose subjects include the user; `see` returns false to stop.
-    fn visit(&self, user: &UserInfo, namespace: &str, see: &mut See<'_>) {
+    /// Visits the bindings whose subjects include the user; `visitor` returns false to stop.
+    fn visit(&self, user: &UserInfo, namespace: &str, visitor: &mut BindingVisitor<'_>) {
         let scopes = if namespace.is_empty() { &[""][..] } else { &["", namespace] };
         for scope in scopes {
             for (name, binding) in self.bindings.get(*scope).into_iter().flatten() {
-                let Some(subject) = binding.subjects.iter().find(|s| s.is(user, scope)) else { continue };
-                let at = At { namespace: scope, name };
-                if !see(at, binding, subject, self.role_rules(&binding.role, scope)) {
+                let Some(subject) = binding.subjects.iter().find(|s| s.matches_user(user, scope)) else { continue };
+                let at = BindingLocation { namespace: scope, name };
+                if !visitor(at, binding, subject, self.role_rules(&binding.role, scope)) {
                     return;
                 }
             }
@@ -224,7 +225,7 @@ impl RoleRef {
     }
 }
 
-fn reason(at: At<'_>, binding: &Binding, subject: &Subject) -> String {
+fn reason(at: BindingLocation<'_>, binding: &Binding, subject: &Subject) -> String {
     let (kind, name) = match at.namespace {
         "" => ("ClusterRoleBinding", at.name.to_owned()),
         namespace => ("RoleBinding", format!("{}/{namespace}", at.name)),

@@ -7,8 +7,8 @@ use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
 /// Verbs that allow reading an object with a known name, and verbs that allow reading all objects.
-const NAMED: &[&str] = &["get", "list"];
-const LISTED: &[&str] = &["list"];
+const GET_OR_LIST: &[&str] = &["get", "list"];
+const LIST: &[&str] = &["list"];
 
 /// How objects are read. RBAC distinguishes the two: `get` shows an object to callers who know its name, `list` reveals
 /// the names.
@@ -25,8 +25,8 @@ impl Reading {
     /// Verbs whose rules show all objects, not only those with a known name.
     fn verbs(self) -> &'static [&'static str] {
         match self {
-            Self::ByName => NAMED,
-            Self::Listing => LISTED,
+            Self::ByName => GET_OR_LIST,
+            Self::Listing => LIST,
         }
     }
 }
@@ -57,27 +57,34 @@ pub struct Extent {
 
 impl Extent {
     /// The same in all namespaces.
-    pub fn of_all(everywhere: Readable) -> Self {
+    pub fn uniform(everywhere: Readable) -> Self {
         Self { everywhere, namespaces: BTreeMap::new() }
     }
 
-    /// From the grants of a user; in each namespace as in [`Readable::of`].
-    pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Self {
-        let everywhere = Readable::of(grants, reading, group, resource, "");
+    /// From the grants of a user; in each namespace as in [`Readable::from_grants`].
+    pub fn from_grants(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Self {
+        let everywhere = Readable::from_grants(grants, reading, group, resource, "");
         if everywhere == Readable::All {
-            return Self::of_all(everywhere);
+            return Self::uniform(everywhere);
         }
         let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
-        let of = |namespace: &str| (namespace.to_owned(), Readable::of(grants, reading, group, resource, namespace));
+        let of = |namespace: &str| {
+            (namespace.to_owned(), Readable::from_grants(grants, reading, group, resource, namespace))
+        };
         Self { everywhere, namespaces: own.into_iter().map(of).collect() }
     }
 
-    /// Only [`Extent::limit`] for a user with these grants, without computing the rest; for queries about many
+    /// Only [`Extent::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
     /// resources.
-    pub fn limit_of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+    pub fn namespace_limit_from_grants(
+        grants: &[Grant],
+        reading: Reading,
+        group: &str,
+        resource: &str,
+    ) -> Option<BTreeSet<String>> {
         let shows = |rule: &PolicyRule| {
-            rule.reads(reading.verbs(), group, resource)
-                || !rule.resource_names.is_empty() && rule.reads(NAMED, group, resource)
+            rule.allows_reading(reading.verbs(), group, resource)
+                || !rule.resource_names.is_empty() && rule.allows_reading(GET_OR_LIST, group, resource)
         };
         let mut limit = BTreeSet::new();
         for grant in grants.iter().filter(|grant| grant.rules.iter().any(shows)) {
@@ -94,7 +101,7 @@ impl Extent {
     }
 
     /// All objects in some namespaces.
-    pub fn of_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
+    pub fn from_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
         let namespaces = namespaces.into_iter().map(|namespace| (namespace, Readable::All)).collect();
         Self { everywhere: Readable::Nothing, namespaces }
     }
@@ -106,7 +113,7 @@ impl Extent {
 
     /// True if an object may be read; the namespace of a cluster-scoped one is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
-        self.in_namespace(namespace).holds(name)
+        self.in_namespace(namespace).contains(name)
     }
 
     /// Readable objects in a namespace.
@@ -125,7 +132,7 @@ impl Extent {
     }
 
     /// The only namespaces in which objects may be read; None if there is no such limit.
-    pub fn limit(&self) -> Option<BTreeSet<String>> {
+    pub fn namespace_limit(&self) -> Option<BTreeSet<String>> {
         let some = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
         (self.everywhere == Readable::Nothing).then(|| some.map(|(namespace, _)| namespace.clone()).collect())
     }
@@ -137,7 +144,7 @@ impl Rbac {
         let mut grants = Vec::new();
         for (namespace, bindings) in &self.bindings {
             for binding in bindings.values() {
-                if !binding.subjects.iter().any(|subject| subject.is(user, namespace)) {
+                if !binding.subjects.iter().any(|subject| subject.matches_user(user, namespace)) {
                     continue;
                 }
                 if let Ok(rules) = self.role_rules(&binding.role, namespace) {
@@ -153,7 +160,7 @@ impl Rbac {
 impl Readable {
     /// The objects that a user with these grants may read in this way: all, or some by name (`metadata.name=`). The
     /// namespace of cluster-scoped objects is empty.
-    pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str, namespace: &str) -> Self {
+    pub fn from_grants(grants: &[Grant], reading: Reading, group: &str, resource: &str, namespace: &str) -> Self {
         let mut named = BTreeSet::new();
         for grant in grants {
             let rules = grant.rules.iter();
@@ -162,16 +169,18 @@ impl Readable {
                 Some(own) if own != namespace => {
                     // except that a get of a Namespace is a request in it.
                     if (group, resource, namespace) == ("", "namespaces", "")
-                        && rules.clone().any(|rule| rule.reads(&["get"], group, resource) && rule.names(own))
+                        && rules
+                            .clone()
+                            .any(|rule| rule.allows_reading(&["get"], group, resource) && rule.allows_name(own))
                     {
                         named.insert(own.to_owned());
                     }
                 }
                 _ => {
-                    for rule in rules.filter(|rule| rule.reads(NAMED, group, resource)) {
+                    for rule in rules.filter(|rule| rule.allows_reading(GET_OR_LIST, group, resource)) {
                         // A list of everything is a request without a name, which a rule may contain.
-                        let unnamed = if rule.resource_names.is_empty() { reading.verbs() } else { LISTED };
-                        if rule.names("") && rule.reads(unnamed, group, resource) {
+                        let unnamed = if rule.resource_names.is_empty() { reading.verbs() } else { LIST };
+                        if rule.allows_name("") && rule.allows_reading(unnamed, group, resource) {
                             return Self::All;
                         }
                         named.extend(rule.resource_names.iter().cloned());
@@ -183,11 +192,11 @@ impl Readable {
     }
 
     /// The cluster-scoped objects for which a user with these grants may `get` a subresource.
-    pub fn of_subresource(grants: &[Grant], group: &str, resource: &str, subresource: &str) -> Self {
+    pub fn for_subresource(grants: &[Grant], group: &str, resource: &str, subresource: &str) -> Self {
         let mut named = BTreeSet::new();
         let everywhere = grants.iter().filter(|grant| grant.namespace.is_none());
         for rule in everywhere.flat_map(|grant| grant.rules.iter()) {
-            if !rule.gets_subresource(group, resource, subresource) {
+            if !rule.allows_get_of_subresource(group, resource, subresource) {
                 continue;
             }
             if rule.resource_names.is_empty() {
@@ -199,7 +208,7 @@ impl Readable {
     }
 
     /// True if the set contains an object of this name.
-    pub fn holds(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         match self {
             Self::All => true,
             Self::Named(names) => names.contains(name),
@@ -279,8 +288,8 @@ mod tests {
         #[case] namespace: &str,
         #[case] expected: Readable,
     ) {
-        let grants = rules().grants(&UserInfo::new(user, [group]).completed());
-        assert_eq!(Readable::of(&grants, Reading::Listing, api_group, resource, namespace), expected);
+        let grants = rules().grants(&UserInfo::new(user, [group]).with_implied_groups());
+        assert_eq!(Readable::from_grants(&grants, Reading::Listing, api_group, resource, namespace), expected);
     }
 
     #[rstest]
@@ -312,10 +321,14 @@ mod tests {
         rbac.put_binding("shop", "binding", serde_json::from_value(binding).expect("a binding"));
         let grants = rbac.grants(&UserInfo::new("ann", [""]));
         for (reading, expected) in [(Reading::ByName, by_name), (Reading::Listing, listing)] {
-            assert_eq!(Readable::of(&grants, reading, "", "pods", "shop"), expected, "{reading:?}");
-            let extent = Extent::of(&grants, reading, "", "pods");
-            assert_eq!(Extent::limit_of(&grants, reading, "", "pods"), extent.limit(), "{reading:?}");
-            assert_eq!(extent.allows("shop", "a"), expected.holds("a"), "{reading:?}");
+            assert_eq!(Readable::from_grants(&grants, reading, "", "pods", "shop"), expected, "{reading:?}");
+            let extent = Extent::from_grants(&grants, reading, "", "pods");
+            assert_eq!(
+                Extent::namespace_limit_from_grants(&grants, reading, "", "pods"),
+                extent.namespace_limit(),
+                "{reading:?}"
+            );
+            assert_eq!(extent.allows("shop", "a"), expected.contains("a"), "{reading:?}");
         }
     }
 
@@ -344,7 +357,7 @@ mod tests {
             let grants = rbac.grants(&UserInfo::new("ann", [""]));
             // Clusters are cluster-scoped.
             let expected = if namespace.is_empty() { expected.clone() } else { Readable::Nothing };
-            let readable = Readable::of_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
+            let readable = Readable::for_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
             assert_eq!(readable, expected, "{kind}");
         }
     }
@@ -360,17 +373,18 @@ mod tests {
             for (group, resource) in
                 [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
             {
-                let extent = Extent::of(&grants, Reading::ByName, group, resource);
+                let extent = Extent::from_grants(&grants, Reading::ByName, group, resource);
                 if resource != "namespaces" {
                     assert_eq!(
-                        Extent::limit_of(&grants, Reading::ByName, group, resource),
-                        extent.limit(),
+                        Extent::namespace_limit_from_grants(&grants, Reading::ByName, group, resource),
+                        extent.namespace_limit(),
                         "{user} {group}/{resource}"
                     );
                 }
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {
-                        let expected = match Readable::of(&grants, Reading::ByName, group, resource, namespace) {
+                        let expected = match Readable::from_grants(&grants, Reading::ByName, group, resource, namespace)
+                        {
                             Readable::All => true,
                             Readable::Named(names) => names.contains(name),
                             Readable::Nothing => false,
@@ -380,7 +394,7 @@ mod tests {
                         if resource != "namespaces" || namespace.is_empty() {
                             assert_eq!(extent.allows(namespace, name), expected, "{context}");
                             assert!(
-                                !expected || extent.limit().is_none_or(|limit| limit.contains(namespace)),
+                                !expected || extent.namespace_limit().is_none_or(|limit| limit.contains(namespace)),
                                 "{context}"
                             );
                         }
@@ -389,7 +403,8 @@ mod tests {
             }
         }
         assert_eq!(
-            Extent::of(&rbac.grants(&UserInfo::new("ann", [""])), Reading::ByName, "", "pods").limit(),
+            Extent::from_grants(&rbac.grants(&UserInfo::new("ann", [""])), Reading::ByName, "", "pods")
+                .namespace_limit(),
             Some(["shop".to_owned()].into())
         );
     }

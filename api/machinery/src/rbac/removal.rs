@@ -31,7 +31,7 @@ impl ObjectKind {
     pub const ALL: [Self; 4] = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
     /// The kind with this name, plural or singular, in lower case.
-    pub fn of_resource(name: &str) -> Option<Self> {
+    pub fn from_resource(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| name == kind.resource() || name == kind.singular())
     }
 
@@ -250,7 +250,7 @@ mod tests {
     #[case("clusterrole", Some(ObjectKind::ClusterRole))]
     #[case("pods", None)]
     fn kinds_have_names(#[case] name: &str, #[case] expected: Option<ObjectKind>) {
-        assert_eq!(ObjectKind::of_resource(name), expected);
+        assert_eq!(ObjectKind::from_resource(name), expected);
     }
 
     #[rstest::rstest]

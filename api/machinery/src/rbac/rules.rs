@@ -44,7 +44,7 @@ pub enum Action {
 
 const ALL: &str = "*";
 
-fn holds(list: &[String], wanted: &str) -> bool {
+fn has_item(list: &[String], wanted: &str) -> bool {
     list.iter().any(|item| item == ALL || item == wanted)
 }
 
@@ -53,30 +53,30 @@ impl PolicyRule {
     pub fn allows(&self, action: &Action) -> bool {
         match action {
             Action::Resource { verb, group, resource, subresource, name, .. } => {
-                holds(&self.verbs, verb)
-                    && holds(&self.api_groups, group)
+                has_item(&self.verbs, verb)
+                    && has_item(&self.api_groups, group)
                     && self.has_resource(resource, subresource)
-                    && self.names(name)
+                    && self.allows_name(name)
             }
-            Action::Path { verb, path } => holds(&self.verbs, verb) && self.has_path(path),
+            Action::Path { verb, path } => has_item(&self.verbs, verb) && self.has_path(path),
         }
     }
 
     /// True if the rule allows reading objects of the resource with one of the verbs, by name or all of them.
-    pub(super) fn reads(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
-        verbs.iter().any(|verb| holds(&self.verbs, verb))
-            && holds(&self.api_groups, group)
+    pub(super) fn allows_reading(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
+        verbs.iter().any(|verb| has_item(&self.verbs, verb))
+            && has_item(&self.api_groups, group)
             && self.has_resource(resource, "")
     }
 
     /// Names of the objects on which the rule allows one of the verbs; empty if it allows none of them, or all objects.
-    pub(super) fn names_for(&self, verbs: &[&str], group: &str, resource: &str) -> &[String] {
-        if self.reads(verbs, group, resource) { &self.resource_names } else { &[] }
+    pub(super) fn restricted_names(&self, verbs: &[&str], group: &str, resource: &str) -> &[String] {
+        if self.allows_reading(verbs, group, resource) { &self.resource_names } else { &[] }
     }
 
     /// True if the rule allows `get` on a subresource, of the objects it names or of all objects.
-    pub(super) fn gets_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
-        holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)
+    pub(super) fn allows_get_of_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        has_item(&self.verbs, "get") && has_item(&self.api_groups, group) && self.has_resource(resource, subresource)
     }
 
     /// True if the rule covers objects of any resource. Self-reviews do not count, because every cluster allows them to
@@ -87,7 +87,7 @@ impl PolicyRule {
     }
 
     /// True if a name is covered; the empty name is that of requests without one.
-    pub(super) fn names(&self, name: &str) -> bool {
+    pub(super) fn allows_name(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)
     }
 
@@ -142,7 +142,7 @@ impl PolicyRule {
 
     /// True if this rule allows everything that `atom` (see [`PolicyRule::atoms`]) allows.
     pub fn covers(&self, atom: &PolicyRule) -> bool {
-        let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| holds(have, w));
+        let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| has_item(have, w));
         if !all(&atom.verbs, &self.verbs) {
             return false;
         }
@@ -156,7 +156,7 @@ impl PolicyRule {
         }
         let resources = atom.resources.iter().all(|wanted| {
             let general = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-            holds(&self.resources, wanted) || general.is_some_and(|g| self.resources.contains(&g))
+            has_item(&self.resources, wanted) || general.is_some_and(|g| self.resources.contains(&g))
         });
         let names = self.resource_names.is_empty()
             || (!atom.resource_names.is_empty() && atom.resource_names.iter().all(|n| self.resource_names.contains(n)));

@@ -46,7 +46,7 @@ impl Subject {
     }
 
     /// True if a binding in this namespace with this subject applies to the user.
-    pub(super) fn is(&self, user: &UserInfo, binding_namespace: &str) -> bool {
+    pub(super) fn matches_user(&self, user: &UserInfo, binding_namespace: &str) -> bool {
         match self.kind {
             SubjectKind::User => *user.name == *self.name,
             SubjectKind::Group => user.groups.iter().any(|group| **group == *self.name),
@@ -61,7 +61,7 @@ impl Subject {
 
     /// The subject with its namespace, and service accounts that are named as users in the same form; `None` if a binding
     /// in this namespace with it applies to no user.
-    pub(super) fn resolved(&self, binding_namespace: &str) -> Option<Self> {
+    pub(super) fn resolve(&self, binding_namespace: &str) -> Option<Self> {
         match self.kind {
             SubjectKind::Unknown => None,
             SubjectKind::Group => Some(Self::group(&self.name)),
@@ -157,7 +157,7 @@ mod tests {
             (Subject::default(), "shop", None),
         ];
         for (stored, namespace, expected) in cases {
-            assert_eq!(stored.resolved(namespace).as_ref(), expected, "{stored:?}");
+            assert_eq!(stored.resolve(namespace).as_ref(), expected, "{stored:?}");
         }
         assert_eq!(robot.to_string(), "ServiceAccount shop/robot");
     }

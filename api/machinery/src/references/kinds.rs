@@ -95,7 +95,7 @@ pub(super) fn builtin_group(kind: &str) -> Option<&'static str> {
 }
 
 /// Spelling of a well-known kind of a group: `ConfigMap` for `configmap`.
-pub fn written(group: &str, kind: &str) -> Option<&'static str> {
+pub fn canonical_kind(group: &str, kind: &str) -> Option<&'static str> {
     let mut known = BUILTIN.iter().chain(EXTENSIONS);
     known.find(|known| known.0 == group && known.1.eq_ignore_ascii_case(kind)).map(|known| known.1)
 }

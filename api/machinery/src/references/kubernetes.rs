@@ -66,15 +66,15 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::stated(AUTOSCALER, "spec.metrics[].object.describedObject"),
     // Network.
     Rule::name(INGRESS, "spec.ingressClassName", INGRESS_CLASS),
-    Rule::name(INGRESS, "spec.defaultBackend.service.name", SERVICE).stating(RoutesTo),
-    Rule::stated(INGRESS, "spec.defaultBackend.resource").stating(RoutesTo),
-    Rule::name(INGRESS, "spec.rules[].http.paths[].backend.service.name", SERVICE).stating(RoutesTo),
-    Rule::stated(INGRESS, "spec.rules[].http.paths[].backend.resource").stating(RoutesTo),
+    Rule::name(INGRESS, "spec.defaultBackend.service.name", SERVICE).with_relation(RoutesTo),
+    Rule::stated(INGRESS, "spec.defaultBackend.resource").with_relation(RoutesTo),
+    Rule::name(INGRESS, "spec.rules[].http.paths[].backend.service.name", SERVICE).with_relation(RoutesTo),
+    Rule::stated(INGRESS, "spec.rules[].http.paths[].backend.resource").with_relation(RoutesTo),
     Rule::name(INGRESS, "spec.tls[].secretName", SECRET),
     Rule::stated(&[INGRESS_CLASS], "spec.parameters"),
-    Rule::stated(&[("discovery.k8s.io", "EndpointSlice")], "endpoints[].targetRef").stating(RoutesTo),
-    Rule::stated(&[ENDPOINTS], "subsets[].addresses[].targetRef").stating(RoutesTo),
-    Rule::stated(&[ENDPOINTS], "subsets[].notReadyAddresses[].targetRef").stating(RoutesTo),
+    Rule::stated(&[("discovery.k8s.io", "EndpointSlice")], "endpoints[].targetRef").with_relation(RoutesTo),
+    Rule::stated(&[ENDPOINTS], "subsets[].addresses[].targetRef").with_relation(RoutesTo),
+    Rule::stated(&[ENDPOINTS], "subsets[].notReadyAddresses[].targetRef").with_relation(RoutesTo),
     // The reference states a resource instead of a kind. Kubernetes allocates addresses only for Services.
     Rule::reference(&[("networking.k8s.io", "IPAddress")], "spec.parentRef", SERVICE),
     // Storage.
@@ -130,8 +130,8 @@ pub const KUBERNETES: &[Rule] = &[
     ),
     Rule::name(&[("resource.k8s.io", "ResourceSlice")], "spec.nodeName", NODE),
     // Permissions.
-    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE).stating(RoleRef),
-    Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT).stating(Subject),
+    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE).with_relation(RoleRef),
+    Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT).with_relation(Subject),
     Rule::reference(&[SERVICE_ACCOUNT], "secrets[]", SECRET),
     Rule::name(&[SERVICE_ACCOUNT], "imagePullSecrets[].name", SECRET),
     // Extensions of the API server.

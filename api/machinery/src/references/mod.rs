@@ -11,10 +11,10 @@ mod rule;
 mod selectors;
 
 pub use extensions::EXTENSIONS;
-pub use kinds::written as written_kind;
+pub use kinds::canonical_kind;
 pub use kubernetes::KUBERNETES;
 pub use rule::{CustomRelation, CustomRule, CustomTarget, Kind, Rule};
-pub use selectors::{SELECTING, Selected, selected};
+pub use selectors::{PodSelection, SELECTING_KINDS, pod_selection};
 
 use crate::names::ObjectKey;
 use crate::printers::Source;
@@ -80,20 +80,20 @@ pub fn stated_references<'a>(
     if (group, kind) == ("", "Pod") {
         return source.read::<pod::Pod<'a>>().map(|pod| pod.references().found).unwrap_or_default();
     }
-    let mut rules = tables.iter().copied().flatten().filter(|rule| rule.is_of(group, kind)).peekable();
+    let mut rules = tables.iter().copied().flatten().filter(|rule| rule.applies_to(group, kind)).peekable();
     if rules.peek().is_none() {
         return BTreeSet::new();
     }
     let object = source.tree();
-    let mut found = References::of(unstructured::namespace(&object));
+    let mut found = References::in_namespace(unstructured::namespace(&object));
     rules.for_each(|rule| rule.read(&object, &mut found));
     found.found
 }
 
 /// References of an object by rules that users add.
 pub fn custom_references(rules: &[CustomRule], group: &str, kind: &str, object: &Value) -> BTreeSet<Reference> {
-    let mut found = References::of(unstructured::namespace(object));
-    rules.iter().filter(|rule| rule.is_of(group, kind)).for_each(|rule| rule.read(object, &mut found));
+    let mut found = References::in_namespace(unstructured::namespace(object));
+    rules.iter().filter(|rule| rule.applies_to(group, kind)).for_each(|rule| rule.read(object, &mut found));
     found.found
 }
 
@@ -121,7 +121,7 @@ struct References<'n> {
 }
 
 impl<'n> References<'n> {
-    fn of(namespace: &'n str) -> Self {
+    fn in_namespace(namespace: &'n str) -> Self {
         Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), found: BTreeSet::new() }
     }
 

@@ -64,7 +64,7 @@ pub(super) const NODE_NAME: &str = "nodeName";
 
 impl Pod<'_> {
     pub(super) fn references(&self) -> References<'_> {
-        let mut found = References::of(&self.metadata.namespace);
+        let mut found = References::in_namespace(&self.metadata.namespace);
         found.prefix = Cow::Borrowed("spec");
         self.spec.references(&mut found);
         found.prefix = Cow::Borrowed("status");

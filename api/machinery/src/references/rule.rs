@@ -11,7 +11,7 @@ pub type Kind = (&'static str, &'static str);
 /// A field of some kinds that refers to other objects.
 pub struct Rule {
     /// The kinds that have the field.
-    of: &'static [Kind],
+    kinds: &'static [Kind],
     /// Fields separated by dots. `[]` visits all items of a list, `[field=value]` those with this value of a field.
     path: &'static str,
     target: Target,
@@ -34,45 +34,45 @@ enum Target {
 
 impl Rule {
     /// The field contains the name of an object of this kind.
-    pub const fn name(of: &'static [Kind], path: &'static str, kind: Kind) -> Self {
-        Self { of, path, relation: Relation::Uses, target: Target::Name(kind) }
+    pub const fn name(kinds: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::Name(kind) }
     }
 
     /// The field contains a reference; `kind` is the default of its group and kind.
-    pub const fn reference(of: &'static [Kind], path: &'static str, kind: Kind) -> Self {
-        Self { of, path, relation: Relation::Uses, target: Target::Reference(kind) }
+    pub const fn reference(kinds: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::Reference(kind) }
     }
 
     /// The field contains a reference that states its kind.
-    pub const fn stated(of: &'static [Kind], path: &'static str) -> Self {
-        Self { of, path, relation: Relation::Uses, target: Target::Stated }
+    pub const fn stated(kinds: &'static [Kind], path: &'static str) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::Stated }
     }
 
     /// Two fields of the value are name and namespace of an object of this kind.
     pub(super) const fn fields(
-        of: &'static [Kind],
+        kinds: &'static [Kind],
         path: &'static str,
         kind: Kind,
         name: &'static str,
         namespace: &'static str,
     ) -> Self {
-        Self { of, path, relation: Relation::Uses, target: Target::Fields(kind, name, namespace) }
+        Self { kinds, path, relation: Relation::Uses, target: Target::Fields(kind, name, namespace) }
     }
 
     /// The field contains the spec of a pod.
-    pub(super) const fn pod_spec(of: &'static [Kind], path: &'static str) -> Self {
-        Self { of, path, relation: Relation::Uses, target: Target::PodSpec }
+    pub(super) const fn pod_spec(kinds: &'static [Kind], path: &'static str) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
     }
 
     /// This rule with another meaning than use.
-    pub const fn stating(mut self, relation: Relation) -> Self {
+    pub const fn with_relation(mut self, relation: Relation) -> Self {
         self.relation = relation;
         self
     }
 
     /// True if objects of the kind have the field.
-    pub(super) fn is_of(&self, group: &str, kind: &str) -> bool {
-        self.of.contains(&(group, kind))
+    pub(super) fn applies_to(&self, group: &str, kind: &str) -> bool {
+        self.kinds.contains(&(group, kind))
     }
 
     /// Adds the references of an object.
@@ -119,7 +119,7 @@ pub enum CustomRelation {
 
 impl CustomRule {
     /// True if objects of the kind have the field.
-    pub fn is_of(&self, group: &str, kind: &str) -> bool {
+    pub fn applies_to(&self, group: &str, kind: &str) -> bool {
         (self.group.as_str(), self.kind.as_str()) == (group, kind)
     }
 
@@ -196,13 +196,13 @@ fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
         here = here.into_iter().filter_map(|value| value.get(field)).collect();
         if let Some(condition) = items {
             let items = here.into_iter().filter_map(Value::as_array).flatten();
-            here = items.filter(|item| holds(item, condition)).collect();
+            here = items.filter(|item| meets_condition(item, condition)).collect();
         }
     }
     here
 }
 
 /// True if an item of a list meets `field=value`, or there is no condition.
-fn holds(item: &Value, condition: &str) -> bool {
+fn meets_condition(item: &Value, condition: &str) -> bool {
     condition.split_once('=').is_none_or(|(field, value)| text(item, field) == value)
 }

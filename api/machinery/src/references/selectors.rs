@@ -22,11 +22,11 @@ const FIELDS: [(Kind, &str, Form); 3] = [
 ];
 
 /// Kinds that select Pods.
-pub const SELECTING: [Kind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
+pub const SELECTING_KINDS: [Kind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
 
 /// Objects that an object selects, in its namespace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Selected {
+pub struct PodSelection {
     pub kind: Kind,
     pub selector: Selector,
     /// Path of the field with the selector.
@@ -34,7 +34,7 @@ pub struct Selected {
 }
 
 /// The objects that an object selects by its labels; None without a valid selector.
-pub fn selected(group: &str, kind: &str, object: &Value) -> Option<Selected> {
+pub fn pod_selection(group: &str, kind: &str, object: &Value) -> Option<PodSelection> {
     let (_, field, form) = FIELDS.iter().find(|(of, ..)| *of == (group, kind))?;
     let value = object.pointer(field)?;
     let selector = match form {
@@ -44,7 +44,7 @@ pub fn selected(group: &str, kind: &str, object: &Value) -> Option<Selected> {
         }
         Form::Selector => Selector::from_json(Some(value)).ok()?,
     };
-    Some(Selected { kind: POD, selector, via: field.trim_start_matches('/').replace('/', ".") })
+    Some(PodSelection { kind: POD, selector, via: field.trim_start_matches('/').replace('/', ".") })
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
         #[case] via: Option<&str>,
         #[case] expected: bool,
     ) {
-        let found = selected(group, kind, &object);
+        let found = pod_selection(group, kind, &object);
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         assert_eq!(found.as_ref().map(|selected| selected.via.as_str()), via);
         assert_eq!(found.is_some_and(|selected| selected.selector.matches(&labels)), expected);

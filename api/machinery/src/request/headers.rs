@@ -28,10 +28,10 @@ pub const TUNNEL_PROTOCOL: &str = "crowsnest-tunnel/1";
 
 /// Protocols that a connection may be upgraded to. No other protocol is offered: over an upgrade to HTTP/2 (`h2c`), a
 /// client could send requests that bypass the identity headers written here.
-const UPGRADES: [&str; 3] = ["websocket", "spdy/3.1", TUNNEL_PROTOCOL];
+const UPGRADE_PROTOCOLS: [&str; 3] = ["websocket", "spdy/3.1", TUNNEL_PROTOCOL];
 
 /// Headers in which a client, or a proxy in front of it, states an identity or a credential.
-const IDENTITY: [&str; 9] = [
+const IDENTITY_HEADERS: [&str; 9] = [
     "authorization",
     "proxy-authorization",
     "cookie",
@@ -48,16 +48,17 @@ const IDENTITY_PREFIXES: [&str; 3] = ["impersonate-", "x-remote-", "x-auth-reque
 /// servers treat the two as equal.
 pub fn is_identity_header(name: &HeaderName) -> bool {
     let name = name.as_str().replace('_', "-");
-    IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    IDENTITY_HEADERS.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The requested upgrade protocol, if it is supported.
 pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named = named.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    let tokens = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let requests_upgrade =
+        tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     let offered = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
-    let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim).filter(|_| named);
-    let known = offered.find(|one| UPGRADES.iter().any(|known| one.eq_ignore_ascii_case(known)))?;
+    let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim).filter(|_| requests_upgrade);
+    let known = offered.find(|one| UPGRADE_PROTOCOLS.iter().any(|known| one.eq_ignore_ascii_case(known)))?;
     HeaderValue::from_str(known).ok()
 }
 
@@ -188,7 +189,7 @@ mod tests {
             Just("Connection".to_owned()),
             Just("Upgrade".to_owned()),
             Just("Sec-WebSocket-Protocol".to_owned()),
-            prop::sample::select(IDENTITY.as_slice()).prop_map(str::to_owned),
+            prop::sample::select(IDENTITY_HEADERS.as_slice()).prop_map(str::to_owned),
             prop::sample::select(IDENTITY_PREFIXES.as_slice())
                 .prop_flat_map(|prefix| "[a-zA-Z_-]{0,8}".prop_map(move |rest| format!("{prefix}{rest}"))),
             "[a-zA-Z][a-zA-Z0-9_-]{0,12}",

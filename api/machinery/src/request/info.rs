@@ -31,13 +31,13 @@ pub struct Operation {
     /// Verb that is authorized and executed; empty for methods without one.
     pub verb: &'static str,
     /// Reason why the request is not served, although it may be authorized.
-    pub unserved: Option<Unserved>,
+    pub unserved: Option<UnservedReason>,
 }
 
 /// Reason why a request below a deprecated prefix is not served. As in the routes of k8s.io/apiserver, `watch/` takes GET of a
 /// collection or an object, and `proxy/` takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unserved {
+pub enum UnservedReason {
     #[error("the path has a deprecated prefix under which it is not served")]
     Path,
     #[error("the path has a deprecated prefix under which the method is not served")]
@@ -61,11 +61,11 @@ pub struct RequestInfo {
     /// Name from the path, or from a field selector that matches one name only.
     pub name: String,
     /// True if `name` is part of the path.
-    pub named: bool,
+    pub is_named: bool,
     /// Remaining path after the subresource.
     pub rest: String,
     /// See [`Operation::unserved`].
-    pub unserved: Option<Unserved>,
+    pub unserved: Option<UnservedReason>,
 }
 
 impl From<&RequestInfo> for Gvr {
@@ -80,11 +80,11 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 impl ResourcePath {
     /// Parses a raw path; `None` if it names no resource (`/version`, `/apis/apps/v1`).
     pub fn parse(raw: &str) -> Option<Self> {
-        Self::of_decoded(&percent_decode_str(raw).decode_utf8_lossy())
+        Self::parse_decoded(&percent_decode_str(raw).decode_utf8_lossy())
     }
 
     /// Parses a path that has been decoded as a whole, as kube-apiserver does.
-    fn of_decoded(path: &str) -> Option<Self> {
+    fn parse_decoded(path: &str) -> Option<Self> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let (group, version) = match parts.next()? {
             "api" => ("", parts.next()?),
@@ -124,14 +124,14 @@ impl ResourcePath {
         })
     }
 
-    /// The operation of a request for this path. The only place that derives verbs: handlers dispatch on the result, so that
+    /// The operation of a request for this path. Only this function derives verbs. Handlers dispatch on its result, so that
     /// they cannot execute another operation than the authorized one.
     pub fn operation(&self, method: &Method, query: &Query) -> Operation {
         let (verb, unserved) = match self.prefix.as_str() {
             "" => (verb(method, !self.name.is_empty(), query), None),
-            "proxy" => ("proxy", Some(Unserved::Path)),
-            _ if !self.subresource.is_empty() => ("watch", Some(Unserved::Path)),
-            _ if *method != Method::GET => ("watch", Some(Unserved::Method)),
+            "proxy" => ("proxy", Some(UnservedReason::Path)),
+            _ if !self.subresource.is_empty() => ("watch", Some(UnservedReason::Path)),
+            _ if *method != Method::GET => ("watch", Some(UnservedReason::Method)),
             _ => ("watch", None),
         };
         Operation { verb, unserved }
@@ -140,13 +140,13 @@ impl ResourcePath {
 
 impl RequestInfo {
     /// Parses a request. Ambiguous paths are interpreted as kube-apiserver interprets them; a server that forwards
-    /// requests must refuse them first ([`super::RequestPath`]).
+    /// requests must reject them first ([`super::RequestPath`]).
     pub fn parse(method: &Method, raw_path: &str, query: &Query) -> Self {
         let path = percent_decode_str(raw_path).decode_utf8_lossy().into_owned();
-        let Some(found) = ResourcePath::of_decoded(&path) else {
+        let Some(found) = ResourcePath::parse_decoded(&path) else {
             return Self { path, verb: method.as_str().to_lowercase(), ..Self::default() };
         };
-        let named = !found.name.is_empty();
+        let is_named = !found.name.is_empty();
         let Operation { verb, unserved } = found.operation(method, query);
         let ResourcePath { group, version, namespace, resource, name, subresource, rest, prefix } = found;
         let verb = verb.to_owned();
@@ -160,7 +160,7 @@ impl RequestInfo {
             resource,
             subresource,
             name,
-            named,
+            is_named,
             rest,
             unserved,
         };
@@ -170,10 +170,10 @@ impl RequestInfo {
         info
     }
 
-    /// Treats a list or watch that a field selector limits to one object as a request for that object. Handlers must apply
-    /// that selector, since the right may be limited to that name.
+    /// Sets the name of a list or watch that a field selector limits to one object. Handlers must apply that selector,
+    /// because the permission may be limited to that name.
     fn name_by_field_selector(&mut self, query: &Query) {
-        if !self.named
+        if !self.is_named
             && ["list", "watch"].contains(&self.verb.as_str())
             && let Some(fields) = query.get("fieldSelector")
             && let Ok(selector) = FieldSelector::parse(fields)
@@ -194,14 +194,14 @@ impl RequestInfo {
 }
 
 /// The RBAC verb for a method on a path without a prefix; empty for methods without one.
-fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
+fn verb(method: &Method, is_named: bool, query: &Query) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::PUT => "update",
         Method::PATCH => "patch",
-        Method::DELETE if named => "delete",
+        Method::DELETE if is_named => "delete",
         Method::DELETE => "deletecollection",
-        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD if is_named => "get",
         Method::GET | Method::HEAD if query.flag("watch") => "watch",
         Method::GET | Method::HEAD => "list",
         _ => "",
@@ -248,16 +248,16 @@ mod tests {
     #[case("GET", "/api/v1/watch/namespaces/a", "watch", "a", None)]
     // The selector of a deprecated path does not name the object that is authorized.
     #[case("GET", "/api/v1/watch/secrets?fieldSelector=metadata.name%3Done", "watch", "", None)]
-    #[case("HEAD", "/api/v1/watch/pods", "watch", "", Some(Unserved::Method))]
-    #[case("PUT", "/api/v1/watch/namespaces/a/pods/p", "watch", "p", Some(Unserved::Method))]
-    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d", "watch", "d", Some(Unserved::Method))]
-    #[case("POST", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(Unserved::Method))]
-    #[case("DELETE", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(Unserved::Method))]
-    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale", "watch", "d", Some(Unserved::Path))]
-    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec?command=id", "watch", "p", Some(Unserved::Path))]
-    #[case("GET", "/api/v1/watch/namespaces/a/status", "watch", "a", Some(Unserved::Path))]
-    #[case("GET", "/api/v1/proxy/namespaces/a/pods/p", "proxy", "p", Some(Unserved::Path))]
-    #[case("PATCH", "/apis/apps/v1/proxy/namespaces/a/deployments/d/scale", "proxy", "d", Some(Unserved::Path))]
+    #[case("HEAD", "/api/v1/watch/pods", "watch", "", Some(UnservedReason::Method))]
+    #[case("PUT", "/api/v1/watch/namespaces/a/pods/p", "watch", "p", Some(UnservedReason::Method))]
+    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d", "watch", "d", Some(UnservedReason::Method))]
+    #[case("POST", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(UnservedReason::Method))]
+    #[case("DELETE", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(UnservedReason::Method))]
+    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale", "watch", "d", Some(UnservedReason::Path))]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec?command=id", "watch", "p", Some(UnservedReason::Path))]
+    #[case("GET", "/api/v1/watch/namespaces/a/status", "watch", "a", Some(UnservedReason::Path))]
+    #[case("GET", "/api/v1/proxy/namespaces/a/pods/p", "proxy", "p", Some(UnservedReason::Path))]
+    #[case("PATCH", "/apis/apps/v1/proxy/namespaces/a/deployments/d/scale", "proxy", "d", Some(UnservedReason::Path))]
     #[case("GET", "/api/v1/pods?watch=true", "watch", "", None)]
     #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale?watch=true", "patch", "d", None)]
     fn deprecated_prefixes(
@@ -265,7 +265,7 @@ mod tests {
         #[case] path: &str,
         #[case] verb: &str,
         #[case] name: &str,
-        #[case] unserved: Option<Unserved>,
+        #[case] unserved: Option<UnservedReason>,
     ) {
         let uri: http::Uri = path.parse().unwrap();
         let info = RequestInfo::parse(&method.parse().unwrap(), uri.path(), &Query::parse(uri.query()));

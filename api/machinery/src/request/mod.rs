@@ -14,10 +14,10 @@ pub use headers::{
     BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, identity_value, is_identity_header, remove_hop_by_hop,
     requested_upgrade, upstream_headers,
 };
-pub use info::{Operation, RequestInfo, ResourcePath, Unserved};
+pub use info::{Operation, RequestInfo, ResourcePath, UnservedReason};
 pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath, is_path_segment, path_segment};
-pub use query::{Query, percent_encoded, query_string};
+pub use query::{Query, percent_encode, query_string};
 
 /// Maximum size in bytes of request bodies, as in kube-apiserver.
-pub const MAX_REQUEST_BODY: usize = 3 << 20;
+pub const MAX_REQUEST_BODY_BYTES: usize = 3 << 20;

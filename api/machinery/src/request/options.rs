@@ -66,7 +66,7 @@ impl WriteOptions {
         if manager.len() > 128 {
             errors.push(FieldError::too_long("fieldManager", 128));
         }
-        for (at, c) in manager.char_indices().filter(|(_, c)| !printable(*c)) {
+        for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
             let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
             errors.push(FieldError::invalid("fieldManager", manager, why));
         }
@@ -96,19 +96,19 @@ impl WriteOptions {
         if query.has("force") {
             raw["force"] = query.flag("force").into();
         }
-        let manager = if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() };
+        let manager = if manager.is_empty() { default_manager(user_agent) } else { manager.to_owned() };
         Ok(Self { dry_run: !dry_run.is_empty(), manager, field_validation, force: query.flag("force"), raw })
     }
 }
 
 /// Go's definition of printable characters: the only printable space is U+0020.
-fn printable(c: char) -> bool {
+fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}'))
 }
 
 /// The default field manager: the user agent up to its first slash, printable and at most 128 bytes.
-fn manager_of(user_agent: &str) -> String {
-    let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| printable(*c)).collect();
+fn default_manager(user_agent: &str) -> String {
+    let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| is_printable(*c)).collect();
     let end = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= 128).last();
     match end {
         Some(end) => name[..end].to_owned(),
@@ -133,41 +133,41 @@ pub struct ListOptions {
     pub resource_version: String,
     pub version_match: String,
     pub watch: bool,
-    pub bookmarks: bool,
+    pub allows_bookmarks: bool,
     pub send_initial_events: Option<bool>,
     pub timeout: Option<Duration>,
 }
 
 impl ListOptions {
     pub fn parse(query: &Query) -> ApiResult<Self> {
-        let parsed = list_options::ListOptions::read(|name| query.first(name));
+        let parsed = list_options::ListOptions::parse(|name| query.first(name));
         let parsed = parsed.map_err(|error| ApiError::bad_request(error.to_string()))?;
         let bad_request = |error: SelectorError| ApiError::bad_request(error.to_string());
         let options = Self {
             labels: Selector::parse(&parsed.label_selector).map_err(bad_request)?,
             fields: FieldSelector::parse(&parsed.field_selector).map_err(bad_request)?,
-            limit: parsed.page().unwrap_or_default(),
+            limit: parsed.page_size().unwrap_or_default(),
             continue_token: Some(parsed.continue_token.clone()).filter(|token| !token.is_empty()),
             resource_version: parsed.resource_version.clone(),
             version_match: parsed.resource_version_match.clone(),
             watch: parsed.watch,
-            bookmarks: parsed.allow_watch_bookmarks,
+            allows_bookmarks: parsed.allow_watch_bookmarks,
             send_initial_events: parsed.send_initial_events,
             timeout: u64::try_from(parsed.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
         };
-        let errors = parsed.check(true);
+        let errors = parsed.validate(true);
         if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
     }
 
     /// The options of a list, a watch or the deletion of a collection. If the request was authorized for one name, from the
     /// path or from its field selector, the options select that name only. As in kube-apiserver, a field selector that does
     /// not require the name is a bad request.
-    pub fn of_request(info: &RequestInfo, query: &Query) -> ApiResult<Self> {
+    pub fn from_request(info: &RequestInfo, query: &Query) -> ApiResult<Self> {
         let mut options = Self::parse(query)?;
         if info.name.is_empty() {
             return Ok(options);
         }
-        let name = FieldRequirement { field: "metadata.name".to_owned(), equals: true, value: info.name.clone() };
+        let name = FieldRequirement { field: "metadata.name".to_owned(), is_equal: true, value: info.name.clone() };
         if options.fields.is_empty() {
             options.fields = FieldSelector::from_iter([name]);
         } else if !options.fields.requirements().contains(&name) {
@@ -184,7 +184,7 @@ impl ListOptions {
 
 /// `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
+pub enum PropagationPolicy {
     Orphan,
     Background,
     Foreground,
@@ -193,10 +193,10 @@ pub enum Propagation {
 /// `metav1.DeleteOptions`.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    pub grace: Option<i64>,
+    pub grace_period_seconds: Option<i64>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<PropagationPolicy>,
     pub orphan_dependents: Option<bool>,
     pub dry_run: bool,
     pub raw: Value,
@@ -234,9 +234,9 @@ impl DeleteOptions {
         }
         let propagation = match policy {
             None => None,
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(PropagationPolicy::Orphan),
+            Some("Background") => Some(PropagationPolicy::Background),
+            Some("Foreground") => Some(PropagationPolicy::Foreground),
             Some(other) => {
                 let mut error = FieldError::not_supported_sorted("propagationPolicy", &json!(other), &[]);
                 error.detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into();
@@ -245,7 +245,7 @@ impl DeleteOptions {
             }
         };
         errors.extend(check_dry_run(&dry_run));
-        let grace = raw["gracePeriodSeconds"].as_i64();
+        let grace_period_seconds = raw["gracePeriodSeconds"].as_i64();
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));
         }
@@ -253,7 +253,7 @@ impl DeleteOptions {
         raw["apiVersion"] = "meta.k8s.io/v1".into();
         let precondition = |key: &str| raw["preconditions"][key].as_str().map(str::to_owned);
         Ok(Self {
-            grace,
+            grace_period_seconds,
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
             propagation,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::Method;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use super::info::{ResourcePath, Unserved};
+use super::info::{ResourcePath, UnservedReason};
 use super::query::Query;
 
 /// Characters that a path segment of our own requests encodes: those that end or start another part of a URI, and all that
@@ -43,8 +43,8 @@ pub fn path_segment(name: &str) -> Cow<'_, str> {
     Cow::Owned(utf8_percent_encode(&once, ENCODED).to_string())
 }
 
-/// Subresources whose remaining path is passed to a program behind the API server.
-const TUNNELS: [&str; 3] = ["pods", "services", "nodes"];
+/// Resources whose subresource `proxy` passes the remaining path to a program behind the API server.
+const PROXIED_RESOURCES: [&str; 3] = ["pods", "services", "nodes"];
 
 /// A path that every server splits into the same segments.
 ///
@@ -63,15 +63,15 @@ pub enum PathError {
     #[error("the path segment {0:?} contains an encoded slash")]
     EncodedSlash(String),
     #[error("the path contains the relative segment {0:?}")]
-    Relative(String),
+    RelativeSegment(String),
     #[error("the path contains an empty segment")]
-    Empty,
+    EmptySegment,
     #[error("the path segment {0:?} contains a control character")]
-    Control(String),
+    ControlCharacter(String),
     #[error("the path segment {0:?} is not UTF-8")]
     NotUtf8(String),
     #[error(transparent)]
-    Unserved(#[from] Unserved),
+    Unserved(#[from] UnservedReason),
 }
 
 impl<'a> RequestPath<'a> {
@@ -83,11 +83,11 @@ impl<'a> RequestPath<'a> {
             return Ok(Self { segments: Vec::new() });
         }
         let mut segments: Vec<Cow<'a, str>> = Vec::new();
-        let mut tunnel = false;
+        let mut is_behind_proxy = false;
         for part in raw.split('/') {
             let decoded = percent_decode_str(part).decode_utf8().map_err(|_| PathError::NotUtf8(part.to_owned()))?;
-            check(part, &decoded, tunnel)?;
-            tunnel |= enters_tunnel(&segments, &decoded);
+            check_segment(part, &decoded, is_behind_proxy)?;
+            is_behind_proxy |= enters_proxy(&segments, &decoded);
             segments.push(decoded);
         }
         Ok(Self { segments })
@@ -119,28 +119,28 @@ impl<'a> RequestPath<'a> {
     }
 }
 
-fn check(raw: &str, decoded: &str, tunnel: bool) -> Result<(), PathError> {
+fn check_segment(raw: &str, decoded: &str, is_behind_proxy: bool) -> Result<(), PathError> {
     if decoded.chars().any(char::is_control) {
-        return Err(PathError::Control(raw.to_owned()));
+        return Err(PathError::ControlCharacter(raw.to_owned()));
     }
     if decoded.split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
-        return Err(PathError::Relative(raw.to_owned()));
+        return Err(PathError::RelativeSegment(raw.to_owned()));
     }
     match decoded {
-        _ if tunnel => Ok(()),
-        "" => Err(PathError::Empty),
+        _ if is_behind_proxy => Ok(()),
+        "" => Err(PathError::EmptySegment),
         _ if decoded.contains('/') => Err(PathError::EncodedSlash(raw.to_owned())),
         _ => Ok(()),
     }
 }
 
 /// True if `next` is the `proxy` of `[…/]pods/NAME/proxy`: the rest of the path is not a path of the Kubernetes API.
-fn enters_tunnel(before: &[Cow<'_, str>], next: &str) -> bool {
+fn enters_proxy(before: &[Cow<'_, str>], next: &str) -> bool {
     let before: Vec<&str> = before.iter().map(AsRef::as_ref).collect();
     next == "proxy"
         && match before.as_slice() {
-            ["api", _version, resource, _name] => TUNNELS.contains(resource),
-            ["api", _version, "namespaces", _namespace, resource, _name] => TUNNELS.contains(resource),
+            ["api", _version, resource, _name] => PROXIED_RESOURCES.contains(resource),
+            ["api", _version, "namespaces", _namespace, resource, _name] => PROXIED_RESOURCES.contains(resource),
             _ => false,
         }
 }
@@ -172,16 +172,16 @@ mod tests {
     #[case::semicolon("/api/v1/pods;a=b", Ok(vec!["api", "v1", "pods;a=b"]))]
     #[case::slash_in_a_name("/apis/cluster.karmada.io/v1alpha1/clusters/m1%2Fstatus", Err(PathError::EncodedSlash("m1%2Fstatus".into())))]
     #[case::slash_in_a_group("/api%2fv1/secrets", Err(PathError::EncodedSlash("api%2fv1".into())))]
-    #[case::dots("/api/v1/../../secrets", Err(PathError::Relative("..".into())))]
-    #[case::encoded_dots("/api/v1/%2e%2E/secrets", Err(PathError::Relative("%2e%2E".into())))]
-    #[case::half_encoded_dots("/api/.%2e/secrets", Err(PathError::Relative(".%2e".into())))]
-    #[case::one_dot("/api/./v1", Err(PathError::Relative(".".into())))]
-    #[case::backslash("/api/v1/a%5C..%5Cb", Err(PathError::Relative("a%5C..%5Cb".into())))]
-    #[case::empty("/api//v1/secrets", Err(PathError::Empty))]
-    #[case::empty_first("//api/v1/secrets", Err(PathError::Empty))]
-    #[case::empty_last("/api/v1//", Err(PathError::Empty))]
-    #[case::nul("/api/v1/a%00b", Err(PathError::Control("a%00b".into())))]
-    #[case::newline("/api/v1/a%0d%0aX:%20y", Err(PathError::Control("a%0d%0aX:%20y".into())))]
+    #[case::dots("/api/v1/../../secrets", Err(PathError::RelativeSegment("..".into())))]
+    #[case::encoded_dots("/api/v1/%2e%2E/secrets", Err(PathError::RelativeSegment("%2e%2E".into())))]
+    #[case::half_encoded_dots("/api/.%2e/secrets", Err(PathError::RelativeSegment(".%2e".into())))]
+    #[case::one_dot("/api/./v1", Err(PathError::RelativeSegment(".".into())))]
+    #[case::backslash("/api/v1/a%5C..%5Cb", Err(PathError::RelativeSegment("a%5C..%5Cb".into())))]
+    #[case::empty("/api//v1/secrets", Err(PathError::EmptySegment))]
+    #[case::empty_first("//api/v1/secrets", Err(PathError::EmptySegment))]
+    #[case::empty_last("/api/v1//", Err(PathError::EmptySegment))]
+    #[case::nul("/api/v1/a%00b", Err(PathError::ControlCharacter("a%00b".into())))]
+    #[case::newline("/api/v1/a%0d%0aX:%20y", Err(PathError::ControlCharacter("a%0d%0aX:%20y".into())))]
     #[case::latin_1("/api/v1/%ff", Err(PathError::NotUtf8("%ff".into())))]
     #[case::overlong_slash("/api/v1/a%c0%afb", Err(PathError::NotUtf8("a%c0%afb".into())))]
     #[case::program(
@@ -190,7 +190,7 @@ mod tests {
     )]
     #[case::node("/api/v1/nodes/n/proxy/logs%2Fa", Ok(vec!["api", "v1", "nodes", "n", "proxy", "logs/a"]))]
     #[case::out_of_a_program(
-        "/api/v1/nodes/n/proxy/x%2F..%2F..%2Fsecrets", Err(PathError::Relative("x%2F..%2F..%2Fsecrets".into()))
+        "/api/v1/nodes/n/proxy/x%2F..%2F..%2Fsecrets", Err(PathError::RelativeSegment("x%2F..%2F..%2Fsecrets".into()))
     )]
     #[case::proxy_of_something_else("/apis/g/v1/pods/p/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
     #[case::namespace_of_that_name(
@@ -206,11 +206,19 @@ mod tests {
     #[rstest]
     #[case("GET", "/api/v1/watch/pods", None)]
     #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", None)]
-    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale", Some(PathError::Unserved(Unserved::Path)))]
-    #[case("PATCH", "/apis/apps/v1/%77atch/namespaces/a/deployments/d", Some(PathError::Unserved(Unserved::Method)))]
-    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec", Some(PathError::Unserved(Unserved::Path)))]
-    #[case("GET", "/api/v1/proxy/nodes/n", Some(PathError::Unserved(Unserved::Path)))]
-    #[case("GET", "/api/v1//watch/pods", Some(PathError::Empty))]
+    #[case(
+        "PATCH",
+        "/apis/apps/v1/watch/namespaces/a/deployments/d/scale",
+        Some(PathError::Unserved(UnservedReason::Path))
+    )]
+    #[case(
+        "PATCH",
+        "/apis/apps/v1/%77atch/namespaces/a/deployments/d",
+        Some(PathError::Unserved(UnservedReason::Method))
+    )]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec", Some(PathError::Unserved(UnservedReason::Path)))]
+    #[case("GET", "/api/v1/proxy/nodes/n", Some(PathError::Unserved(UnservedReason::Path)))]
+    #[case("GET", "/api/v1//watch/pods", Some(PathError::EmptySegment))]
     fn prefixes_of_forwarded_requests(#[case] method: &str, #[case] raw: &str, #[case] expected: Option<PathError>) {
         assert_eq!(RequestPath::check_forwarded(&method.parse().unwrap(), raw).err(), expected);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 
-use crate::list_options::{self, NoInteger};
+use crate::list_options::{self, ParseIntegerError};
 
 /// Query parameters in the order of the request, names and values decoded once (`application/x-www-form-urlencoded`).
 ///
@@ -37,16 +37,16 @@ impl Query {
         self.0.is_empty()
     }
 
-    /// Removes parameters from a raw query; `removed` selects them by their decoded names. The rest is returned unchanged.
-    pub fn without(query: &str, removed: impl Fn(&str) -> bool) -> String {
-        let parts = query.split('&').filter(|part| !part.is_empty() && !removed(&decode(name(part))));
+    /// Removes parameters from a raw query; `is_removed` selects them by their decoded names. The rest is returned unchanged.
+    pub fn remove_parameters(query: &str, is_removed: impl Fn(&str) -> bool) -> String {
+        let parts = query.split('&').filter(|part| !part.is_empty() && !is_removed(&decode(name(part))));
         parts.collect::<Vec<_>>().join("&")
     }
 
-    /// Replaces the values of parameters in a raw query by `REDACTED`, also where they have none; `redacted` selects
+    /// Replaces the values of parameters in a raw query by `REDACTED`, also where they have none; `is_redacted` selects
     /// them by their decoded names. The rest is returned unchanged.
-    pub fn redacted(query: &str, redacted: impl Fn(&str) -> bool) -> String {
-        let parts = query.split('&').map(|part| match redacted(&decode(name(part))) {
+    pub fn redact_parameters(query: &str, is_redacted: impl Fn(&str) -> bool) -> String {
+        let parts = query.split('&').map(|part| match is_redacted(&decode(name(part))) {
             true => Cow::Owned(format!("{}=REDACTED", name(part))),
             false => Cow::Borrowed(part),
         });
@@ -75,25 +75,25 @@ impl Query {
 
     /// A boolean as Go converts query values: true if the parameter is present and neither `false` nor `0`.
     pub fn flag(&self, name: &str) -> bool {
-        self.first(name).is_some_and(list_options::boolean)
+        self.first(name).is_some_and(list_options::parse_boolean)
     }
 
     /// An integer; `None` when the parameter is absent or empty.
-    pub fn integer(&self, name: &str) -> Result<Option<i64>, NoInteger> {
-        self.get(name).map(list_options::integer).transpose()
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, ParseIntegerError> {
+        self.get(name).map(list_options::parse_integer).transpose()
     }
 }
 
 /// Text with every byte encoded that is no ASCII letter or digit. It is safe as a value of a query and, for servers that split
 /// a path before they decode it, as a segment; for names in paths of the Kubernetes API see [`super::path_segment`].
-pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
+pub fn percent_encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
 /// Parameters as a raw query, without its question mark.
 pub fn query_string<'n, 'v>(parameters: impl IntoIterator<Item = (&'n str, &'v str)>) -> String {
     let pairs =
-        parameters.into_iter().map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
+        parameters.into_iter().map(|(name, value)| format!("{}={}", percent_encode(name), percent_encode(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
@@ -142,7 +142,7 @@ mod tests {
     #[case("limits=1&a=limit=2", "limits=1&a=limit=2")]
     #[case("", "")]
     fn parameters_are_removed_by_name(#[case] query: &str, #[case] expected: &str) {
-        assert_eq!(Query::without(query, |name| matches!(name, "limit" | "continue")), expected);
+        assert_eq!(Query::remove_parameters(query, |name| matches!(name, "limit" | "continue")), expected);
     }
 
     #[test]

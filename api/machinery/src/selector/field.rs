@@ -10,7 +10,7 @@ use crate::selector::SelectorError;
 pub struct FieldRequirement {
     pub field: String,
     /// True if the field must have the value; otherwise it must not.
-    pub equals: bool,
+    pub is_equal: bool,
     pub value: String,
 }
 
@@ -30,7 +30,7 @@ impl FieldSelector {
             let not_understood = || SelectorError::Field { selector: text.to_owned(), term: term.to_owned() };
             let (field, operator, value) = split_term(term).ok_or_else(not_understood)?;
             let value = unescape(value)?;
-            requirements.push(FieldRequirement { field: field.to_owned(), equals: operator != "!=", value });
+            requirements.push(FieldRequirement { field: field.to_owned(), is_equal: operator != "!=", value });
         }
         Ok(Self { requirements })
     }
@@ -47,14 +47,14 @@ impl FieldSelector {
     /// Matches fields by path. A missing field is empty.
     pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<std::borrow::Cow<'v, str>>) -> bool {
         self.requirements.iter().all(|requirement| {
-            (lookup(&requirement.field).unwrap_or_default() == requirement.value) == requirement.equals
+            (lookup(&requirement.field).unwrap_or_default() == requirement.value) == requirement.is_equal
         })
     }
 
     /// The value that a field must have, if there is exactly one.
     pub fn required_value(&self, field: &str) -> Option<&str> {
         let requirement =
-            self.requirements.iter().find(|requirement| requirement.field == field && requirement.equals)?;
+            self.requirements.iter().find(|requirement| requirement.field == field && requirement.is_equal)?;
         Some(&requirement.value)
     }
 }
@@ -110,7 +110,7 @@ impl fmt::Display for FieldSelector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            let operator = if requirement.equals { "=" } else { "!=" };
+            let operator = if requirement.is_equal { "=" } else { "!=" };
             let value = requirement.value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
             write!(formatter, "{comma}{}{operator}{value}", requirement.field)?;
         }

@@ -26,7 +26,7 @@ pub enum Operator {
 
 impl Operator {
     /// Operator of an expression of a label selector or, with `Gt` and `Lt`, of a node selector.
-    fn of_expression(name: &str) -> Option<Self> {
+    fn parse_expression(name: &str) -> Option<Self> {
         Some(match name {
             "In" => Self::In,
             "NotIn" => Self::NotIn,
@@ -39,13 +39,13 @@ impl Operator {
     }
 
     /// Operator of an expression of a label selector.
-    fn of_label_expression(name: &str) -> Option<Self> {
-        Self::of_expression(name).filter(|operator| !matches!(operator, Self::GreaterThan | Self::LessThan))
+    fn parse_label_expression(name: &str) -> Option<Self> {
+        Self::parse_expression(name).filter(|operator| !matches!(operator, Self::GreaterThan | Self::LessThan))
     }
 
     /// True if a label with `value`, or its absence, satisfies the operator. `listed` says whether the requirement names a
     /// value; `bound` is its first value.
-    fn holds(self, value: Option<&str>, listed: impl Fn(&str) -> bool, bound: Option<&str>) -> bool {
+    fn matches(self, value: Option<&str>, listed: impl Fn(&str) -> bool, bound: Option<&str>) -> bool {
         let compares = |compare: fn(i64, i64) -> bool| {
             let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
             number(value).zip(number(bound)).is_some_and(|(value, bound)| compare(value, bound))
@@ -141,7 +141,7 @@ impl Requirement {
 
     /// True if a label with this value, or its absence, satisfies the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        self.operator.holds(value, |value| self.values.contains(value), self.values.first().map(String::as_str))
+        self.operator.matches(value, |value| self.values.contains(value), self.values.first().map(String::as_str))
     }
 }
 
@@ -162,14 +162,14 @@ impl fmt::Display for Requirement {
 /// True if an expression of a node selector or of a policy's field selector holds. It is not compiled. An unknown
 /// operator or a number of values that the operator does not allow matches nothing.
 pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]) -> bool {
-    Operator::of_expression(operator).is_some_and(|operator| {
+    Operator::parse_expression(operator).is_some_and(|operator| {
         let allowed = match operator {
             Operator::Exists | Operator::DoesNotExist => values.is_empty(),
             Operator::GreaterThan | Operator::LessThan => values.len() == 1,
             _ => !values.is_empty(),
         };
         let listed = |value: &str| values.iter().any(|listed| listed == value);
-        allowed && operator.holds(value, listed, values.first().map(String::as_str))
+        allowed && operator.matches(value, listed, values.first().map(String::as_str))
     })
 }
 
@@ -179,7 +179,7 @@ pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String
     equal
         && selector.match_expressions.iter().flatten().all(|expression| {
             let value = labels.get(&expression.key).map(String::as_str);
-            Operator::of_label_expression(&expression.operator).is_some()
+            Operator::parse_label_expression(&expression.operator).is_some()
                 && expression_matches(&expression.operator, value, expression.values.as_deref().unwrap_or_default())
         })
 }
@@ -216,7 +216,7 @@ impl Selector {
 
     /// From the string form: `app=web,tier in (front, back),!canary`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        crate::selector::parse::requirements(text).map(Self::new)
+        crate::selector::parse::parse_requirements(text).map(Self::new)
     }
 
     /// From a selector of an object; an invalid one matches nothing.
@@ -242,7 +242,7 @@ impl Selector {
             requirements.push(Requirement::new(key, Operator::Equals, BTreeSet::from([value.clone()]))?);
         }
         for expression in selector.match_expressions.iter().flatten() {
-            let operator = Operator::of_label_expression(&expression.operator)
+            let operator = Operator::parse_label_expression(&expression.operator)
                 .ok_or_else(|| SelectorError::Operator(expression.operator.clone()))?;
             let values = expression.values.iter().flatten().cloned().collect();
             requirements.push(Requirement::new(&expression.key, operator, values)?);

@@ -26,7 +26,7 @@ fn is_special(character: char) -> bool {
     matches!(character, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
-fn tokens(text: &str) -> Vec<(Token, &str)> {
+fn tokenize(text: &str) -> Vec<(Token, &str)> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -63,30 +63,30 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     /// The next token where an operator is expected.
-    fn operator_ahead(&self) -> (Token, &'t str) {
+    fn peek_operator(&self) -> (Token, &'t str) {
         self.tokens.get(self.position).copied().unwrap_or((Token::End, ""))
     }
 
     /// The next token where a key or value is expected: there, `in` and `notin` are ordinary words.
-    fn ahead(&self) -> (Token, &'t str) {
-        match self.operator_ahead() {
+    fn peek(&self) -> (Token, &'t str) {
+        match self.peek_operator() {
             (Token::Operator(Operator::In | Operator::NotIn), word) => (Token::Identifier, word),
             other => other,
         }
     }
 
-    fn take(&mut self) -> (Token, &'t str) {
-        let taken = self.ahead();
+    fn next_token(&mut self) -> (Token, &'t str) {
+        let taken = self.peek();
         self.position += 1;
         taken
     }
 
     fn requirement(&mut self) -> Result<Requirement, SelectorError> {
         let mut absent = false;
-        let (mut token, mut word) = self.take();
+        let (mut token, mut word) = self.next_token();
         if token == Token::Not {
             absent = true;
-            (token, word) = self.take();
+            (token, word) = self.next_token();
         }
         if token != Token::Identifier {
             return Err(SelectorError::Syntax(format!("found '{word}', expected: identifier")));
@@ -99,10 +99,10 @@ impl<'t> Parser<'t> {
         if absent {
             return Requirement::new(key, Operator::DoesNotExist, BTreeSet::new());
         }
-        if matches!(self.ahead().0, Token::End | Token::Comma) {
+        if matches!(self.peek().0, Token::End | Token::Comma) {
             return Requirement::new(key, Operator::Exists, BTreeSet::new());
         }
-        let (token, word) = self.operator_ahead();
+        let (token, word) = self.peek_operator();
         self.position += 1;
         let Token::Operator(operator) = token else {
             return Err(SelectorError::Syntax(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt")));
@@ -115,7 +115,7 @@ impl<'t> Parser<'t> {
     }
 
     fn exact_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        match self.ahead() {
+        match self.peek() {
             (Token::End | Token::Comma, _) => Ok(BTreeSet::from([String::new()])),
             (Token::Identifier, word) => {
                 self.position += 1;
@@ -126,11 +126,11 @@ impl<'t> Parser<'t> {
     }
 
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        let (token, word) = self.take();
+        let (token, word) = self.next_token();
         if token != Token::Open {
             return Err(SelectorError::Syntax(format!("found '{word}' expected: '('")));
         }
-        match self.ahead() {
+        match self.peek() {
             // As in kube-apiserver, `()` contains the empty value.
             (Token::Identifier | Token::Comma | Token::Close, _) => {}
             (_, word) => {
@@ -140,7 +140,7 @@ impl<'t> Parser<'t> {
         let mut values = BTreeSet::new();
         let mut expects_value = true;
         loop {
-            match self.take() {
+            match self.next_token() {
                 (Token::Identifier, word) if expects_value => {
                     values.insert(word.to_owned());
                     expects_value = false;
@@ -168,11 +168,11 @@ impl<'t> Parser<'t> {
 }
 
 /// Parses the requirements of a selector, in the order of the text.
-pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
-    let mut parser = Parser { tokens: tokens(text), position: 0 };
+pub(super) fn parse_requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
+    let mut parser = Parser { tokens: tokenize(text), position: 0 };
     let mut requirements = Vec::new();
     loop {
-        match parser.ahead() {
+        match parser.peek() {
             (Token::Identifier | Token::Not, _) => {}
             (Token::End, _) => return Ok(requirements),
             (_, word) => {
@@ -183,9 +183,9 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError
         }
         let requirement = parser.requirement().map_err(|error| SelectorError::Requirement(error.to_string()))?;
         requirements.push(requirement);
-        match parser.take() {
+        match parser.next_token() {
             (Token::End, _) => return Ok(requirements),
-            (Token::Comma, _) => match parser.ahead() {
+            (Token::Comma, _) => match parser.peek() {
                 (Token::Identifier | Token::Not, _) => {}
                 (_, word) => {
                     return Err(SelectorError::Syntax(format!("found '{word}', expected: identifier after ','")));

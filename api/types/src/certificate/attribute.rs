@@ -65,8 +65,8 @@ pub(super) fn find(oid: &[u8]) -> Option<&'static AttributeType> {
 
 /// Decodes a value to text. `None` for other string types and for bytes that are invalid in their string type.
 ///
-/// T.61 is limited to ASCII letters and digits. UCS-2 (BMPString) has no surrogate pairs. UniversalString is refused,
-/// as Go's X.509 parser does.
+/// T.61 is limited to ASCII letters and digits. UCS-2 (BMPString) has no surrogate pairs. UniversalString is rejected,
+/// as by Go's X.509 parser.
 pub(super) fn decode(value: Element<'_>) -> Option<String> {
     let bytes = value.content;
     match value.tag {
@@ -84,7 +84,7 @@ pub(super) fn decode(value: Element<'_>) -> Option<String> {
 
 impl AttributeType {
     /// Encodes a value in the encoding that the type requires, else as PrintableString if its characters allow, else as
-    /// UTF8String. This is Go's choice.
+    /// UTF8String, as Go's X.509 package does.
     pub(super) fn encode(&self, value: &str) -> Vec<u8> {
         let tag = match self.encoding {
             Some(IA5_STRING) if value.is_ascii() => IA5_STRING,

@@ -10,7 +10,7 @@ const SYSTEM: &str = "system:";
 const BOOTSTRAP_USER: &str = "system:bootstrap:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Reason why a requester does not get a certificate.
+/// Reason why a certificate request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReservedIdentity {
     #[error(
@@ -23,9 +23,9 @@ pub enum ReservedIdentity {
 
 /// Checks that the requester of a client certificate may have one with this subject, independent of its approval.
 ///
-/// Several clusters may join with the same bootstrap token, and agents run in members. Their bearers therefore get no
-/// name that is reserved for the system (`system:masters`, `system:nodes`, `system:admin`, other components), except an
-/// agent's name. The signers of kubelet certificates have their own rules and are not affected.
+/// Several clusters may join with the same bootstrap token, and agents run in members. Holders of such credentials
+/// therefore get no name that is reserved for the system (`system:masters`, `system:nodes`, `system:admin`, other
+/// components), except an agent's name. The signers of kubelet certificates have their own rules and are not affected.
 pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[&str]) -> Result<(), ReservedIdentity> {
     if subject.common_name() == Some(FRONT_PROXY) {
         return Err(ReservedIdentity::FrontProxy);
@@ -40,7 +40,7 @@ pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[
     }
 }
 
-/// True for bearers of bootstrap tokens and for agents.
+/// True for holders of bootstrap tokens and for agents.
 fn is_restricted(requester: &str, groups: &[&str]) -> bool {
     let is_bootstrappers =
         |group: &str| group.strip_prefix(BOOTSTRAPPERS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));

@@ -13,7 +13,7 @@ pub struct CertificateSubject {
     attributes: Vec<(&'static AttributeType, String)>,
 }
 
-/// Reason why a subject is refused.
+/// Reason why a subject is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     #[error("the certificate subject is not a distinguished name in DER")]
@@ -43,7 +43,7 @@ impl CertificateSubject {
             let attributes = attributes.filter(|attributes| !attributes.is_empty()).ok_or(SubjectError::Malformed)?;
             for attribute in attributes {
                 let (oid, value) = type_and_value(attribute).ok_or(SubjectError::Malformed)?;
-                let kind = attribute::find(oid).ok_or_else(|| SubjectError::UnknownAttribute(dotted(oid)))?;
+                let kind = attribute::find(oid).ok_or_else(|| SubjectError::UnknownAttribute(format_oid(oid)))?;
                 let value = attribute::decode(value).ok_or(SubjectError::Encoding(kind.name))?;
                 subject.push(kind, value)?;
             }
@@ -125,7 +125,7 @@ fn type_and_value(attribute: Element<'_>) -> Option<(&[u8], Element<'_>)> {
 }
 
 /// An OBJECT IDENTIFIER in dotted notation, or its bytes in hexadecimal if it is not valid DER.
-fn dotted(oid: &[u8]) -> String {
+fn format_oid(oid: &[u8]) -> String {
     let mut arcs: Vec<u64> = Vec::new();
     let mut arc = 0u64;
     for byte in oid {
@@ -187,7 +187,7 @@ mod tests {
     #[case::bytes(OCTETS, b"ann", None)]
     #[case::general(0x1b, b"ann", None)]
     #[case::constructed(0x2c, b"\x0c\x03ann", None)]
-    fn values_are_read_by_their_encoding(#[case] tag: u8, #[case] value: &[u8], #[case] expected: Option<&str>) {
+    fn values_are_decoded_by_their_string_type(#[case] tag: u8, #[case] value: &[u8], #[case] expected: Option<&str>) {
         let read = CertificateSubject::from_der(&name(&[&[attribute(CN, tag, value)]]));
         match expected {
             Some(expected) => assert_eq!(read.unwrap().common_name(), Some(expected)),
@@ -197,7 +197,7 @@ mod tests {
 
     #[rstest]
     #[case::two_names(name(&[&[text(CN, "a")], &[text(CN, "b")]]), SubjectError::Repeated("CN"))]
-    #[case::two_names_in_one(name(&[&[text(CN, "a"), text(CN, "b")]]), SubjectError::Repeated("CN"))]
+    #[case::two_names_in_one_set(name(&[&[text(CN, "a"), text(CN, "b")]]), SubjectError::Repeated("CN"))]
     #[case::one_name_twice(name(&[&[text(CN, "a")], &[text(O, "o")], &[text(CN, "a")]]), SubjectError::Repeated("CN"))]
     #[case::empty_name(name(&[&[text(CN, "")]]), SubjectError::Empty("CN"))]
     #[case::empty_group(name(&[&[text(CN, "a")], &[text(O, "")]]), SubjectError::Empty("O"))]
@@ -212,18 +212,18 @@ mod tests {
     #[case::no_relative_name(name(&[&[]]), SubjectError::Malformed)]
     #[case::no_name(Vec::new(), SubjectError::Malformed)]
     #[case::trailing([name(&[&[text(CN, "a")]]), vec![0]].concat(), SubjectError::Malformed)]
-    #[case::half_an_attribute(name(&[&[encode(SEQUENCE, &encode(OBJECT_IDENTIFIER, CN))]]), SubjectError::Malformed)]
+    #[case::attribute_without_value(name(&[&[encode(SEQUENCE, &encode(OBJECT_IDENTIFIER, CN))]]), SubjectError::Malformed)]
     #[case::two_values(
         name(&[&[encode(SEQUENCE, &[&encode(OBJECT_IDENTIFIER, CN)[..], &encode(UTF8, b"a"), &encode(UTF8, b"b")].concat())]]),
         SubjectError::Malformed
     )]
-    #[case::rest_in_set(name(&[&[text(CN, "a"), vec![0x30]]]), SubjectError::Malformed)]
-    fn doubtful_subjects_are_refused(#[case] name: Vec<u8>, #[case] why: SubjectError) {
-        assert_eq!(CertificateSubject::from_der(&name), Err(why));
+    #[case::trailing_byte_in_set(name(&[&[text(CN, "a"), vec![0x30]]]), SubjectError::Malformed)]
+    fn invalid_subjects_are_rejected(#[case] name: Vec<u8>, #[case] expected: SubjectError) {
+        assert_eq!(CertificateSubject::from_der(&name), Err(expected));
     }
 
     #[test]
-    fn only_name_organizations_and_uid_identify() {
+    fn the_identity_has_name_organizations_and_uid() {
         let uid = [0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
         let user_id = [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1];
         let email = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
@@ -258,7 +258,7 @@ mod tests {
     proptest! {
         /// For any bytes: no panic, and a certificate made from the parsed subject has the same subject.
         #[test]
-        fn any_bytes_are_read_or_refused(tail in prop::collection::vec(any::<u8>(), 0..48), wrapped in any::<bool>()) {
+        fn any_bytes_are_parsed_or_rejected(tail in prop::collection::vec(any::<u8>(), 0..48), wrapped in any::<bool>()) {
             let given = match wrapped {
                 true => encode(SEQUENCE, &encode(SET, &encode(SEQUENCE, &tail))),
                 false => tail,
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn subjects_survive_encoding(
+        fn encoded_subjects_are_parsed_unchanged(
             name in "[^\\p{Cc}\\p{Z}]([^\\p{Cc}]{0,78}[^\\p{Cc}\\p{Z}])?",
             groups in prop::collection::vec("[^\\p{Cc}\\p{Z}]([^\\p{Cc}]{0,38}[^\\p{Cc}\\p{Z}])?", 0..5),
         ) {

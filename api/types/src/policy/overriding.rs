@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{kind, shape, word};
+use crate::object::{api_structs, kind, string_enum};
 use crate::policy::{ClusterAffinity, ResourceSelector};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON;
 
@@ -21,7 +21,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// OverrideSpec defines which resources are overridden, for which clusters, and how.
     pub struct OverrideSpec {
         /// ResourceSelectors restricts the resources that this policy applies to. If empty, it applies to all
@@ -150,12 +150,12 @@ shape! {
     }
 }
 
-word! { open
+string_enum! { open
     /// OverriderOperator is the operation of an override.
     OverriderOperator { Add = "add", Remove = "remove", Replace = "replace" }
 }
 
-word! { closed
+string_enum! { closed
     /// ImageComponent is a component of an image reference.
     ImageComponent {
         Registry = "Registry",

@@ -1,11 +1,11 @@
 //! Placement: the selection of clusters, their groups, and the division of replicas. Part of policies and bindings;
 //! stored as JSON in the annotation `policy.karmada.io/applied-placement`.
 
-use crate::object::{is_default, shape, word};
+use crate::object::{api_structs, is_default, string_enum};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-shape! {
+api_structs! {
     /// Placement defines how clusters are selected for a resource.
     pub struct Placement {
         /// ClusterAffinity restricts the clusters to select from. It must not be set together with
@@ -149,17 +149,17 @@ shape! {
     }
 }
 
-word! { closed
+string_enum! { closed
     /// SpreadFieldValue is a cluster field that defines groups.
     SpreadFieldValue { Cluster = "cluster", Region = "region", Zone = "zone", Provider = "provider" }
 }
 
-word! { closed
+string_enum! { closed
     /// ReplicaSchedulingType determines whether every cluster gets all replicas, or they are divided.
     ReplicaSchedulingType { Duplicated = "Duplicated", Divided = "Divided" }
 }
 
-word! { closed
+string_enum! { closed
     /// ReplicaDivisionPreference determines how replicas are divided.
     ReplicaDivisionPreference {
         /// Uses as few clusters as possible.
@@ -169,7 +169,7 @@ word! { closed
     }
 }
 
-word! { closed
+string_enum! { closed
     /// DynamicWeightFactor is a property of clusters from which weights are computed.
     DynamicWeightFactor { AvailableReplicas = "AvailableReplicas" }
 }

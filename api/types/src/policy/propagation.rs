@@ -1,6 +1,6 @@
 //! PropagationPolicy and ClusterPropagationPolicy.
 
-use crate::object::{is_default, kind, shape, word};
+use crate::object::{api_structs, is_default, kind, string_enum};
 use crate::policy::Placement;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -19,7 +19,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// PropagationSpec defines which resources are propagated, to which clusters, and how.
     pub struct PropagationSpec {
         /// ResourceSelectors select the resources to propagate. A resource must match at least one of them.
@@ -179,7 +179,7 @@ shape! {
     }
 }
 
-word! { open
+string_enum! { open
     /// PurgeMode defines how a workload is removed from the original cluster.
     PurgeMode {
         /// Remove it immediately.
@@ -191,17 +191,17 @@ word! { open
     }
 }
 
-word! { closed
+string_enum! { closed
     /// PreemptionBehavior defines whether a policy may take over resources from others.
     PreemptionBehavior { Always = "Always", Never = "Never" }
 }
 
-word! { closed
+string_enum! { closed
     /// ConflictResolution defines how to proceed with an existing object that is not managed by Karmada.
     ConflictResolution { Abort = "Abort", Overwrite = "Overwrite" }
 }
 
-word! { closed
+string_enum! { closed
     /// ActivationPreference defines when a changed policy takes effect.
     ActivationPreference {
         /// Only together with a change of the resource template.
@@ -209,7 +209,7 @@ word! { closed
     }
 }
 
-word! { closed
+string_enum! { closed
     /// PriorityClassSource is the type of a priority class.
     PriorityClassSource { KubePriorityClass = "KubePriorityClass" }
 }

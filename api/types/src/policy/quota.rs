@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{kind, shape};
+use crate::object::{api_structs, kind};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Quantities by resource name.
@@ -17,7 +17,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// FederatedResourceQuotaSpec defines the limits.
     pub struct FederatedResourceQuotaSpec {
         /// Overall is the limit across all clusters.

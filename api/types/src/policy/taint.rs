@@ -1,6 +1,6 @@
 //! ClusterTaintPolicy: taints that depend on cluster conditions.
 
-use crate::object::{kind, shape, word};
+use crate::object::{api_structs, kind, string_enum};
 use crate::policy::ClusterAffinity;
 
 kind! {
@@ -10,7 +10,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ClusterTaintPolicySpec defines the clusters, the conditions and the taints.
     pub struct ClusterTaintPolicySpec {
         /// TargetClusters selects the clusters. If unset, the policy applies to all clusters.
@@ -46,7 +46,7 @@ shape! {
     }
 }
 
-word! { open
+string_enum! { open
     /// MatchConditionOperator is the comparison of a condition's status.
     MatchConditionOperator { In = "In", NotIn = "NotIn" }
 }

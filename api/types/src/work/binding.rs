@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{is_default, kind, shape};
+use crate::object::{api_structs, is_default, kind};
 use crate::policy::{self, ConflictResolution, FailoverBehavior, Placement, PurgeMode, ResourceList};
 use crate::work::ResourceHealth;
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
@@ -25,7 +25,7 @@ kind! {
     }
 }
 
-shape! {
+api_structs! {
     /// ResourceBindingSpec contains the resource template, its requirements, the rules of its policy, and the
     /// selected clusters.
     pub struct ResourceBindingSpec {

@@ -8,12 +8,12 @@ pub mod v1alpha1;
 pub use binding::*;
 pub use v1alpha1::{Manifest, ManifestStatus, ResourceIdentifier, Work, WorkSpec, WorkStatus, WorkloadTemplate};
 
-use crate::object::word;
+use crate::object::string_enum;
 
 /// The API group of this module.
 pub const GROUP: &str = "work.karmada.io";
 
-word! { closed
+string_enum! { closed
     /// ResourceHealth is the interpreted health of an object in a member cluster.
     ResourceHealth { Healthy = "Healthy", Unhealthy = "Unhealthy", Unknown = "Unknown" }
 }

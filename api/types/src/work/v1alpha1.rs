@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{is_default, kind, shape};
+use crate::object::{api_structs, is_default, kind};
 use crate::policy::ResourceList;
 use crate::work::ResourceHealth;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -35,7 +35,7 @@ kind! {
 /// A complete object for a member cluster.
 pub type Manifest = RawExtension;
 
-shape! {
+api_structs! {
     /// WorkSpec contains the objects to apply to the member cluster.
     pub struct WorkSpec {
         /// Workload contains the objects.

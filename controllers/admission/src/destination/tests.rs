@@ -28,7 +28,7 @@ fn with(change: Value) -> Value {
 }
 
 /// The Secrets with their verbs, any one of which is sufficient.
-fn uses(report: &Report) -> Vec<String> {
+fn uses(report: &RequiredPermissions) -> Vec<String> {
     let each = report.uses.iter();
     each.map(|used| format!("{}/{} {}", used.namespace, used.name, used.verbs.join("|"))).collect()
 }
@@ -47,13 +47,16 @@ fn uses(report: &Report) -> Vec<String> {
     &["kube-system/admin get"])]
 #[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
 fn new_clusters_need_permission_for_their_secrets(#[case] change: Value, #[case] expected: &[&str]) {
-    assert_eq!(uses(&review(Before::Absent, &cluster(with(change)))), expected);
+    assert_eq!(uses(&required_permissions(Before::Absent, &cluster(with(change)))), expected);
 }
 
 #[test]
 fn ambiguous_secret_name_is_not_own() {
     let spec = with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
-    assert_eq!(uses(&review(Before::Absent, &named("a-impersonator", spec))), ["karmada-cluster/a-impersonator get"]);
+    assert_eq!(
+        uses(&required_permissions(Before::Absent, &named("a-impersonator", spec))),
+        ["karmada-cluster/a-impersonator get"]
+    );
 }
 
 #[test]
@@ -61,16 +64,19 @@ fn unnamed_cluster_has_no_own_secrets() {
     let mut unnamed =
         cluster(with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
     unnamed.metadata.name = None;
-    assert_eq!(uses(&review(Before::Absent, &unnamed)), ["karmada-cluster/ get", "karmada-cluster/-impersonator get"]);
+    assert_eq!(
+        uses(&required_permissions(Before::Absent, &unnamed)),
+        ["karmada-cluster/ get", "karmada-cluster/-impersonator get"]
+    );
 }
 
 #[test]
 fn unseen_cluster_can_refer_to_its_own_secrets() {
     let expected = ["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"];
     let without = cluster(with(json!({"secretRef": null, "impersonatorSecretRef": null})));
-    assert_eq!(uses(&review(Before::Unseen, &without)), expected);
-    assert_eq!(uses(&review(Before::Unseen, &cluster(joined()))), expected);
-    assert!(review(Before::Absent, &without).uses.is_empty());
+    assert_eq!(uses(&required_permissions(Before::Unseen, &without)), expected);
+    assert_eq!(uses(&required_permissions(Before::Unseen, &cluster(joined()))), expected);
+    assert!(required_permissions(Before::Absent, &without).uses.is_empty());
 }
 
 #[rstest]
@@ -86,7 +92,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 #[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
 fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
     let (before, after) = (cluster(joined()), cluster(with(change)));
-    let report = review(Before::Known(&before), &after);
+    let report = required_permissions(Before::Known(&before), &after);
     assert_eq!(report.reasons, Vec::from_iter(expected));
     assert_eq!(report.uses.is_empty(), expected.is_none());
 }
@@ -96,7 +102,7 @@ fn leaving_the_tunnel_is_reviewed() {
     let before = cluster(joined());
     let mut after = before.clone();
     after.metadata.annotations = Some([(REACHED_THROUGH.to_owned(), "agent".to_owned())].into());
-    let report = review(Before::Known(&before), &after);
+    let report = required_permissions(Before::Known(&before), &after);
     assert_eq!(report.reasons, ["the annotation fleet.crowsnest.io/reached-through"]);
     assert_eq!(REACHED_THROUGH, "fleet.crowsnest.io/reached-through");
     let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: deciding where a \
@@ -179,7 +185,7 @@ proptest! {
     /// Without `get`, a writer cannot use Secrets of other clusters, whatever other permissions it has.
     #[test]
     fn secrets_of_other_clusters_require_get(after in any_cluster()) {
-        let report = review(Before::Absent, &after);
+        let report = required_permissions(Before::Absent, &after);
         let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref];
         prop_assert_eq!(report.uses.len(), references.into_iter().flatten().count());
         for used in report.uses.iter().filter(|used| used.verbs != ["get"]) {
@@ -192,7 +198,7 @@ proptest! {
     /// Cluster.
     #[test]
     fn redirections_are_reviewed(before in any_cluster(), after in any_cluster()) {
-        let report = review(Before::Known(&before), &after);
+        let report = required_permissions(Before::Known(&before), &after);
         let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
         let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
         prop_assert_eq!(report.uses.len(), if same { 0 } else { named });

@@ -72,7 +72,7 @@ fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, wrong:
 }
 
 /// Sorts and deduplicates dependencies, in the order of the binding's annotation.
-pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
+pub fn sort_and_deduplicate(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     let key = |one: &Dependency| {
         let selector = one.label_selector.as_ref().map(|selector| serde_json::json!(selector).to_string());
         (one.api_version.clone(), one.kind.clone(), one.namespace.clone(), one.name.clone(), selector)
@@ -83,12 +83,12 @@ pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
 }
 
 /// Formats dependencies like Go's `%+v`, for events.
-pub fn spelled(dependencies: &[Dependency]) -> String {
+pub fn format_like_go(dependencies: &[Dependency]) -> String {
     let each: Vec<String> = dependencies
         .iter()
         .map(|dependency| {
             let Dependency { api_version, kind, namespace, name, label_selector } = dependency;
-            let selector = label_selector.as_ref().map_or("nil".to_owned(), spelled_selector);
+            let selector = label_selector.as_ref().map_or("nil".to_owned(), format_selector);
             format!(
                 "{{APIVersion:{api_version} Kind:{kind} Namespace:{namespace} Name:{name} LabelSelector:{selector}}}"
             )
@@ -97,7 +97,7 @@ pub fn spelled(dependencies: &[Dependency]) -> String {
     format!("[{}]", each.join(" "))
 }
 
-fn spelled_selector(selector: &LabelSelector) -> String {
+fn format_selector(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();
     let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
     let expressions = selector.match_expressions.iter().flatten();
@@ -113,38 +113,38 @@ fn spelled_selector(selector: &LabelSelector) -> String {
     )
 }
 
-pub fn of_pod_template(workload: &Value) -> Vec<Dependency> {
-    of_pod_spec(at(workload, &["spec", "template", "spec"]), namespace(workload))
+pub fn from_pod_template(workload: &Value) -> Vec<Dependency> {
+    from_pod_spec(at(workload, &["spec", "template", "spec"]), namespace(workload))
 }
 
-pub fn of_cron_job(workload: &Value) -> Vec<Dependency> {
-    of_pod_spec(at(workload, &["spec", "jobTemplate", "spec", "template", "spec"]), namespace(workload))
+pub fn from_cron_job(workload: &Value) -> Vec<Dependency> {
+    from_pod_spec(at(workload, &["spec", "jobTemplate", "spec", "template", "spec"]), namespace(workload))
 }
 
-pub fn of_pod(pod: &Value) -> Vec<Dependency> {
-    of_pod_spec(pod.get("spec"), namespace(pod))
+pub fn from_pod(pod: &Value) -> Vec<Dependency> {
+    from_pod_spec(pod.get("spec"), namespace(pod))
 }
 
 /// PersistentVolumeClaims from the set's own templates are created per pod in the member, so they are no
 /// dependencies.
-pub fn of_stateful_set(workload: &Value) -> Vec<Dependency> {
+pub fn from_stateful_set(workload: &Value) -> Vec<Dependency> {
     let templates: BTreeSet<&str> =
         list(workload, &["spec", "volumeClaimTemplates"]).map(|claim| text(claim, &["metadata", "name"])).collect();
-    let mut dependencies = of_pod_template(workload);
+    let mut dependencies = from_pod_template(workload);
     dependencies.retain(|dependency| {
         dependency.kind != "PersistentVolumeClaim" || !templates.contains(dependency.name.as_str())
     });
     dependencies
 }
 
-pub fn of_ingress(ingress: &Value) -> Vec<Dependency> {
+pub fn from_ingress(ingress: &Value) -> Vec<Dependency> {
     list(ingress, &["spec", "tls"])
         .map(|tls| Dependency::core("Secret", namespace(ingress), text(tls, &["secretName"])))
         .collect()
 }
 
 /// The Service derived from the import, and its EndpointSlices.
-pub fn of_service_import(import: &Value) -> Vec<Dependency> {
+pub fn from_service_import(import: &Value) -> Vec<Dependency> {
     let derived = format!("derived-{}", name(import));
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), derived.clone())]);
     let slices = Dependency {
@@ -161,13 +161,13 @@ fn list<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> 
     at(value, path).and_then(Value::as_array).into_iter().flatten()
 }
 
-pub fn of_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
+pub fn from_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
     let Some(spec) = spec else { return Vec::new() };
     let mut names = References::default();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
-        list(spec, &[field]).for_each(|container| names.container(container));
+        list(spec, &[field]).for_each(|container| names.add_container(container));
     }
-    list(spec, &["volumes"]).for_each(|volume| names.volume(volume));
+    list(spec, &["volumes"]).for_each(|volume| names.add_volume(volume));
     names.secrets.extend(list(spec, &["imagePullSecrets"]).map(|secret| text(secret, &["name"])));
     let account = text(spec, &["serviceAccountName"]);
     if account != "default" {
@@ -200,7 +200,7 @@ const VOLUME_SECRETS: [&[&str]; 11] = [
 ];
 
 impl<'a> References<'a> {
-    fn container(&mut self, container: &'a Value) {
+    fn add_container(&mut self, container: &'a Value) {
         for source in list(container, &["envFrom"]) {
             self.config_maps.insert(text(source, &["configMapRef", "name"]));
             self.secrets.insert(text(source, &["secretRef", "name"]));
@@ -211,7 +211,7 @@ impl<'a> References<'a> {
         }
     }
 
-    fn volume(&mut self, volume: &'a Value) {
+    fn add_volume(&mut self, volume: &'a Value) {
         self.secrets.extend(VOLUME_SECRETS.iter().map(|path| text(volume, path)));
         self.config_maps.insert(text(volume, &["configMap", "name"]));
         self.claims.insert(text(volume, &["persistentVolumeClaim", "claimName"]));
@@ -300,6 +300,6 @@ mod tests {
             one("v1", "Secret", "b", "b"),
         ];
         let mixed = [4, 2, 0, 3, 4, 1, 0].map(|index: usize| order[index].clone());
-        assert_eq!(json!(in_order(read(json!(mixed)))), json!(order));
+        assert_eq!(json!(sort_and_deduplicate(read(json!(mixed)))), json!(order));
     }
 }

@@ -7,7 +7,7 @@
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
 
-use super::status::{MemberStatus, count, pick, times};
+use super::status::{MemberStatus, copy_fields, count, times};
 
 /// Progress of the Job across members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> V
         (true, true) => Progress::Failed,
         (true, false) => Progress::Complete,
     };
-    let mut status = pick(&old, &["startTime"]);
+    let mut status = copy_fields(&old, &["startTime"]);
     for (field, value) in counters(template, &old, &reported, progress) {
         if value != 0 {
             status.insert(field.to_owned(), json!(value));

@@ -13,7 +13,7 @@ use crowsnest_plan::work::retain;
 
 /// How a kind's replicas are read from a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replicas {
+pub enum ReplicaSource {
     /// `spec.replicas`
     Spec,
     /// The smaller of a Job's parallelism and completions.
@@ -27,7 +27,7 @@ type Aggregate = fn(&Value, &[MemberStatus<'_>]) -> Value;
 
 /// How a kind's status is reflected and aggregated.
 #[derive(Debug, Clone, Copy)]
-pub enum Status {
+pub enum StatusRule {
     Counters(&'static Counters),
     Job,
     Custom { reflect: Reflect, aggregate: Aggregate },
@@ -38,16 +38,16 @@ pub enum Status {
 pub struct NativeKind {
     pub api_version: &'static str,
     pub kind: &'static str,
-    pub replicas: Option<Replicas>,
+    pub replicas: Option<ReplicaSource>,
     /// The field of `spec` with the member's replicas.
     pub revise: Option<&'static str>,
     pub retain: Option<fn(&mut Value, &Value)>,
-    pub status: Option<Status>,
+    pub status: Option<StatusRule>,
     pub health: Option<fn(&Value) -> bool>,
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
 
-const EMPTY: NativeKind = NativeKind {
+const NO_RULES: NativeKind = NativeKind {
     api_version: "",
     kind: "",
     replicas: None,
@@ -58,127 +58,127 @@ const EMPTY: NativeKind = NativeKind {
     dependencies: None,
 };
 
-const fn custom(reflect: Reflect, aggregate: Aggregate) -> Option<Status> {
-    Some(Status::Custom { reflect, aggregate })
+const fn custom(reflect: Reflect, aggregate: Aggregate) -> Option<StatusRule> {
+    Some(StatusRule::Custom { reflect, aggregate })
 }
 
 static KINDS: [NativeKind; 16] = [
     NativeKind {
         api_version: "apps/v1",
         kind: "Deployment",
-        replicas: Some(Replicas::Spec),
+        replicas: Some(ReplicaSource::Spec),
         revise: Some("replicas"),
         retain: Some(retain::workload_replicas),
-        status: Some(Status::Counters(&status::DEPLOYMENT)),
-        health: Some(health::rolled_out),
-        dependencies: Some(dependencies::of_pod_template),
+        status: Some(StatusRule::Counters(&status::DEPLOYMENT)),
+        health: Some(health::is_rolled_out),
+        dependencies: Some(dependencies::from_pod_template),
     },
     NativeKind {
         api_version: "apps/v1",
         kind: "ReplicaSet",
-        replicas: Some(Replicas::Spec),
+        replicas: Some(ReplicaSource::Spec),
         revise: Some("replicas"),
-        status: Some(Status::Counters(&status::REPLICA_SET)),
-        health: Some(health::replica_set),
-        dependencies: Some(dependencies::of_pod_template),
-        ..EMPTY
+        status: Some(StatusRule::Counters(&status::REPLICA_SET)),
+        health: Some(health::is_replica_set_healthy),
+        dependencies: Some(dependencies::from_pod_template),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "apps/v1",
         kind: "StatefulSet",
-        replicas: Some(Replicas::Spec),
+        replicas: Some(ReplicaSource::Spec),
         revise: Some("replicas"),
-        status: Some(Status::Counters(&status::STATEFUL_SET)),
-        health: Some(health::rolled_out),
-        dependencies: Some(dependencies::of_stateful_set),
-        ..EMPTY
+        status: Some(StatusRule::Counters(&status::STATEFUL_SET)),
+        health: Some(health::is_rolled_out),
+        dependencies: Some(dependencies::from_stateful_set),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "apps/v1",
         kind: "DaemonSet",
-        status: Some(Status::Counters(&status::DAEMON_SET)),
-        health: Some(health::daemon_set),
-        dependencies: Some(dependencies::of_pod_template),
-        ..EMPTY
+        status: Some(StatusRule::Counters(&status::DAEMON_SET)),
+        health: Some(health::is_daemon_set_healthy),
+        dependencies: Some(dependencies::from_pod_template),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "batch/v1",
         kind: "Job",
-        replicas: Some(Replicas::Job),
+        replicas: Some(ReplicaSource::Job),
         revise: Some("parallelism"),
         retain: Some(retain::job),
-        status: Some(Status::Job),
-        dependencies: Some(dependencies::of_pod_template),
-        ..EMPTY
+        status: Some(StatusRule::Job),
+        dependencies: Some(dependencies::from_pod_template),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "batch/v1",
         kind: "CronJob",
-        status: custom(status::reflect_whole, status::aggregate_cron_job),
-        dependencies: Some(dependencies::of_cron_job),
-        ..EMPTY
+        status: custom(status::reflect_full_status, status::aggregate_cron_job),
+        dependencies: Some(dependencies::from_cron_job),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "v1",
         kind: "Pod",
-        replicas: Some(Replicas::One),
+        replicas: Some(ReplicaSource::One),
         retain: Some(retain::pod),
-        status: custom(status::reflect_whole, status::aggregate_pod),
-        health: Some(health::pod),
-        dependencies: Some(dependencies::of_pod),
-        ..EMPTY
+        status: custom(status::reflect_full_status, status::aggregate_pod),
+        health: Some(health::is_pod_healthy),
+        dependencies: Some(dependencies::from_pod),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "v1",
         kind: "Service",
         retain: Some(retain::service),
         status: custom(status::reflect_service, status::aggregate_service),
-        health: Some(health::service),
-        ..EMPTY
+        health: Some(health::is_service_healthy),
+        ..NO_RULES
     },
-    NativeKind { api_version: "v1", kind: "ServiceAccount", retain: Some(retain::service_account), ..EMPTY },
+    NativeKind { api_version: "v1", kind: "ServiceAccount", retain: Some(retain::service_account), ..NO_RULES },
     NativeKind {
         api_version: "v1",
         kind: "PersistentVolumeClaim",
         retain: Some(retain::persistent_volume_claim),
-        status: custom(status::reflect_whole, status::aggregate_persistent_volume_claim),
-        health: Some(health::persistent_volume_claim),
-        ..EMPTY
+        status: custom(status::reflect_full_status, status::aggregate_persistent_volume_claim),
+        health: Some(health::is_persistent_volume_claim_bound),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "v1",
         kind: "PersistentVolume",
         retain: Some(retain::persistent_volume),
-        status: custom(status::reflect_whole, status::aggregate_persistent_volume),
-        ..EMPTY
+        status: custom(status::reflect_full_status, status::aggregate_persistent_volume),
+        ..NO_RULES
     },
-    NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..EMPTY },
+    NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..NO_RULES },
     NativeKind {
         api_version: "networking.k8s.io/v1",
         kind: "Ingress",
-        status: custom(status::reflect_whole, status::aggregate_load_balancer),
-        health: Some(health::ingress),
-        dependencies: Some(dependencies::of_ingress),
-        ..EMPTY
+        status: custom(status::reflect_full_status, status::aggregate_load_balancer),
+        health: Some(health::is_ingress_healthy),
+        dependencies: Some(dependencies::from_ingress),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "policy/v1",
         kind: "PodDisruptionBudget",
         status: custom(status::reflect_pod_disruption_budget, status::aggregate_pod_disruption_budget),
-        health: Some(health::pod_disruption_budget),
-        ..EMPTY
+        health: Some(health::is_pod_disruption_budget_healthy),
+        ..NO_RULES
     },
     NativeKind {
         api_version: "autoscaling/v2",
         kind: "HorizontalPodAutoscaler",
         status: custom(status::reflect_horizontal_pod_autoscaler, status::aggregate_horizontal_pod_autoscaler),
-        ..EMPTY
+        ..NO_RULES
     },
     NativeKind {
         api_version: "multicluster.x-k8s.io/v1alpha1",
         kind: "ServiceImport",
-        dependencies: Some(dependencies::of_service_import),
-        ..EMPTY
+        dependencies: Some(dependencies::from_service_import),
+        ..NO_RULES
     },
 ];
 
@@ -189,7 +189,7 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static NativeKind> {
 
 impl NativeKind {
     /// True if there is a rule for the operation.
-    pub fn interprets(&self, operation: &Operation) -> bool {
+    pub fn has_rule_for(&self, operation: &Operation) -> bool {
         match operation {
             Operation::InterpretReplica => self.replicas.is_some(),
             Operation::ReviseReplica => self.revise.is_some(),
@@ -202,15 +202,15 @@ impl NativeKind {
     }
 
     /// Replicas of the template.
-    pub fn replicas_of(&self, template: &Value) -> Option<i32> {
+    pub fn read_replicas(&self, template: &Value) -> Option<i32> {
         let spec = |field| unstructured::integer(template, &["spec", field]);
         let replicas = match self.replicas? {
-            Replicas::Spec => spec("replicas").unwrap_or_default(),
-            Replicas::Job => {
+            ReplicaSource::Spec => spec("replicas").unwrap_or_default(),
+            ReplicaSource::Job => {
                 let parallelism = spec("parallelism").unwrap_or_default();
                 parallelism.min(spec("completions").unwrap_or(parallelism))
             }
-            Replicas::One => 1,
+            ReplicaSource::One => 1,
         };
         Some(i32::try_from(replicas).unwrap_or(i32::MAX))
     }
@@ -225,19 +225,19 @@ impl NativeKind {
     /// The status to reflect from a member object. `None` if there is none.
     pub fn reflect(&self, member: &Value) -> Option<Value> {
         match self.status {
-            None => status::reflect_whole(member),
-            Some(Status::Counters(counters)) => counters.reflect(member),
-            Some(Status::Job) => status::reflect_job(member),
-            Some(Status::Custom { reflect, .. }) => reflect(member),
+            None => status::reflect_full_status(member),
+            Some(StatusRule::Counters(counters)) => counters.reflect(member),
+            Some(StatusRule::Job) => status::reflect_job(member),
+            Some(StatusRule::Custom { reflect, .. }) => reflect(member),
         }
     }
 
     /// The template's status, aggregated from the members. `None` for kinds whose template status is unchanged.
     pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
         Some(match self.status? {
-            Status::Counters(counters) => counters.aggregate(template, members),
-            Status::Job => job_status::aggregate(template, members, now),
-            Status::Custom { aggregate, .. } => aggregate(template, members),
+            StatusRule::Counters(counters) => counters.aggregate(template, members),
+            StatusRule::Job => job_status::aggregate(template, members, now),
+            StatusRule::Custom { aggregate, .. } => aggregate(template, members),
         })
     }
 }

@@ -11,7 +11,7 @@ use crowsnest_plan::gates::Gates;
 /// Requirements of the template's pod template, or of a Pod itself. `None` if it has no requirements.
 pub fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
     let pod = at(template, &["spec", "template", "spec"]).or_else(|| template.get("spec"))?;
-    Some(for_quota(pod_requirements(pod)?, template, gates))
+    Some(complete_for_quota(pod_requirements(pod)?, template, gates))
 }
 
 /// Requirements of a pod spec.
@@ -26,7 +26,11 @@ pub fn pod_requirements(pod: &Value) -> Option<ReplicaRequirements> {
 }
 
 /// Completes the requirements for quota estimates, if enabled.
-pub fn for_quota(mut requirements: ReplicaRequirements, template: &Value, gates: Gates) -> ReplicaRequirements {
+pub fn complete_for_quota(
+    mut requirements: ReplicaRequirements,
+    template: &Value,
+    gates: Gates,
+) -> ReplicaRequirements {
     if gates.resource_quota_estimate {
         requirements.namespace = namespace(template).to_owned();
     } else {

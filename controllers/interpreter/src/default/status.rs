@@ -17,7 +17,7 @@ pub struct MemberStatus<'a> {
 
 /// The generation that a member's `resourceTemplateGeneration` must reach to count as up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Observed {
+pub enum ExpectedGeneration {
     /// The kind has no observed generation.
     None,
     /// The template's generation.
@@ -33,7 +33,7 @@ pub struct Counters {
     pub optional: &'static [&'static str],
     /// Counters that are always written.
     pub required: &'static [&'static str],
-    pub observed: Observed,
+    pub observed: ExpectedGeneration,
     /// True if the reflected status contains the member's `observedGeneration`.
     pub reflect_observed_generation: bool,
 }
@@ -41,28 +41,28 @@ pub struct Counters {
 pub const DEPLOYMENT: Counters = Counters {
     optional: &["replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "unavailableReplicas"],
     required: &[],
-    observed: Observed::Template,
+    observed: ExpectedGeneration::Template,
     reflect_observed_generation: true,
 };
 
 pub const REPLICA_SET: Counters = Counters {
     optional: &["readyReplicas", "availableReplicas"],
     required: &["replicas"],
-    observed: Observed::Template,
+    observed: ExpectedGeneration::Template,
     reflect_observed_generation: true,
 };
 
 pub const STATEFUL_SET: Counters = Counters {
     optional: &["currentReplicas", "readyReplicas", "updatedReplicas"],
     required: &["replicas", "availableReplicas"],
-    observed: Observed::Member,
+    observed: ExpectedGeneration::Member,
     reflect_observed_generation: false,
 };
 
 pub const DAEMON_SET: Counters = Counters {
     optional: &["numberAvailable", "updatedNumberScheduled", "numberUnavailable"],
     required: &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"],
-    observed: Observed::Template,
+    observed: ExpectedGeneration::Template,
     reflect_observed_generation: true,
 };
 
@@ -93,7 +93,7 @@ impl Counters {
         let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
         let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
         let up_to_date = reported.iter().filter(|status| self.is_up_to_date(status, generation)).count();
-        if self.observed != Observed::None && up_to_date == members.len() && generation != 0 {
+        if self.observed != ExpectedGeneration::None && up_to_date == members.len() && generation != 0 {
             status.insert("observedGeneration".to_owned(), json!(generation));
         }
         for field in self.required {
@@ -108,9 +108,10 @@ impl Counters {
 
     fn is_up_to_date(&self, status: &Value, template_generation: i64) -> bool {
         let member_generation = count(status, "generation");
-        let wanted = if self.observed == Observed::Member { member_generation } else { template_generation };
+        let required =
+            if self.observed == ExpectedGeneration::Member { member_generation } else { template_generation };
         count(status, "observedGeneration") >= member_generation
-            && count(status, "resourceTemplateGeneration") >= wanted
+            && count(status, "resourceTemplateGeneration") >= required
     }
 }
 
@@ -129,7 +130,7 @@ fn insert_nonzero(map: &mut Map<String, Value>, field: &str, value: i64) {
 }
 
 /// The whole `.status`, for kinds without a rule.
-pub fn reflect_whole(member: &Value) -> Option<Value> {
+pub fn reflect_full_status(member: &Value) -> Option<Value> {
     member.get("status").filter(|status| status.is_object()).cloned()
 }
 
@@ -148,7 +149,7 @@ fn is_load_balancer(service: &Value) -> bool {
 
 pub fn reflect_job(member: &Value) -> Option<Value> {
     let status = member.get("status")?;
-    let mut reflected = pick(status, &["conditions", "startTime", "completionTime"]);
+    let mut reflected = copy_fields(status, &["conditions", "startTime", "completionTime"]);
     for field in ["active", "succeeded", "failed"] {
         insert_nonzero(&mut reflected, field, count(status, field));
     }
@@ -157,7 +158,7 @@ pub fn reflect_job(member: &Value) -> Option<Value> {
 
 pub fn reflect_pod_disruption_budget(member: &Value) -> Option<Value> {
     let status = member.get("status")?;
-    let mut reflected = pick(status, &["disruptedPods"]);
+    let mut reflected = copy_fields(status, &["disruptedPods"]);
     for field in BUDGET_COUNTERS {
         reflected.insert(field.to_owned(), json!(count(status, field)));
     }
@@ -177,7 +178,7 @@ fn autoscaler_status(current: i64, desired: i64) -> Map<String, Value> {
     status
 }
 
-pub(super) fn pick(status: &Value, fields: &[&str]) -> Map<String, Value> {
+pub(super) fn copy_fields(status: &Value, fields: &[&str]) -> Map<String, Value> {
     let present = |field: &&str| {
         let value = status.get(*field)?;
         (!value.is_null()).then(|| ((*field).to_owned(), value.clone()))
@@ -287,9 +288,9 @@ pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if members.is_empty() {
         return template.get("status").cloned().unwrap_or_else(|| json!({}));
     }
-    let phase = worst(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
+    let phase = find_worst_phase(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let mut status = template.get("status").map_or_else(Map::new, |status| pick(status, &["qosClass"]));
+    let mut status = template.get("status").map_or_else(Map::new, |status| copy_fields(status, &["qosClass"]));
     if let Some(phase) = phase {
         status.insert("phase".to_owned(), json!(phase));
     }
@@ -298,7 +299,7 @@ pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
             .iter()
             .filter_map(|status| status.get(field)?.as_array())
             .flatten()
-            .map(reduced_container)
+            .map(reduce_container)
             .collect();
         if !containers.is_empty() {
             status.insert(field.to_owned(), Value::Array(containers));
@@ -307,7 +308,7 @@ pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     Value::Object(status)
 }
 
-fn reduced_container(container: &Value) -> Value {
+fn reduce_container(container: &Value) -> Value {
     let state = container.get("state").cloned().unwrap_or_else(|| json!({}));
     json!({
         "name": "", "image": "", "imageID": "", "lastState": {}, "restartCount": 0,
@@ -323,13 +324,14 @@ fn phases<'a>(members: &[MemberStatus<'a>]) -> BTreeSet<&'a str> {
         .collect()
 }
 
-fn worst(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
+fn find_worst_phase(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
     order.iter().find(|phase| present.contains(**phase)).copied()
 }
 
 /// The time of the phase is set by the API server and kept with the phase.
 pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
-    let Some(phase) = worst(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) else {
+    let Some(phase) = find_worst_phase(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"])
+    else {
         return json!({});
     };
     let mut status = json!({"phase": phase});

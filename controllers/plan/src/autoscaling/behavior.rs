@@ -9,28 +9,28 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::defaults::fill_behavior;
 
 /// Scale-up limit without a behavior: twice the current replicas, but at least 4.
-const UP_FACTOR: i32 = 2;
-const UP_LEAST: i32 = 4;
+const DEFAULT_SCALE_UP_FACTOR: i32 = 2;
+const MIN_DEFAULT_SCALE_UP_LIMIT: i32 = 4;
 
 /// A recommendation (replicas) or a scale event (change in replicas) at a time.
-pub type Noted = (Timestamp, i32);
+pub type TimedReplicas = (Timestamp, i32);
 
 /// Recent recommendations and scale events of one autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScaleHistory {
     /// Recommendations as computed from the metrics, before any limit.
-    pub recommended: Vec<Noted>,
+    pub recommendations: Vec<TimedReplicas>,
     /// Scale-up and scale-down events, as positive changes in replicas.
-    pub grown: Vec<Noted>,
-    pub shrunk: Vec<Noted>,
+    pub scale_up_events: Vec<TimedReplicas>,
+    pub scale_down_events: Vec<TimedReplicas>,
 }
 
 /// Current replicas and the minimum and maximum of the FederatedHPA.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub current: i32,
-    pub least: i32,
-    pub most: i32,
+    pub min: i32,
+    pub max: i32,
 }
 
 /// Reason and message of a condition.
@@ -41,9 +41,9 @@ pub type ConditionText = (&'static str, &'static str);
 pub struct LimitedRecommendation {
     pub replicas: i32,
     /// Effect of stabilization, for the condition `AbleToScale`.
-    pub able: ConditionText,
+    pub able_to_scale: ConditionText,
     /// True if limits changed the stabilized recommendation, for the condition `ScalingLimited`.
-    pub limited: bool,
+    pub is_limited: bool,
     pub limit: ConditionText,
 }
 
@@ -67,42 +67,42 @@ const DOWN_LIMIT: ConditionText =
 impl ScaleHistory {
     /// Records the current replicas as the first recommendation, so that a new autoscaler does not scale down
     /// immediately.
-    pub fn begin(&mut self, current: i32, now: Timestamp) {
-        if self.recommended.is_empty() {
-            self.recommended.push((now, current));
+    pub fn record_initial(&mut self, current: i32, now: Timestamp) {
+        if self.recommendations.is_empty() {
+            self.recommendations.push((now, current));
         }
     }
 
-    /// Limits the recommendation `wanted`. `window` is the scale-down stabilization window if the behavior sets none.
-    pub fn bound(
+    /// Limits the recommendation `desired`. `window` is the scale-down stabilization window if the behavior sets none.
+    pub fn limit_recommendation(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
         bounds: Bounds,
-        wanted: i32,
+        desired: i32,
         window: SignedDuration,
         now: Timestamp,
     ) -> LimitedRecommendation {
         let Some(behavior) = behavior else {
-            let stable = self.stable(wanted, window, now);
-            let able = if stable == wanted { READY } else { DOWN_STABILIZED };
-            let (replicas, limit) = by_default(bounds, stable);
-            return LimitedRecommendation { replicas, able, limited: replicas != stable, limit };
+            let stable = self.stabilize_scale_down(desired, window, now);
+            let able_to_scale = if stable == desired { READY } else { DOWN_STABILIZED };
+            let (replicas, limit) = apply_default_limits(bounds, stable);
+            return LimitedRecommendation { replicas, able_to_scale, is_limited: replicas != stable, limit };
         };
         let (up, down) = rules(behavior);
         let up_window = seconds(up.stabilization_window_seconds.unwrap_or_default());
         let down_window = down.stabilization_window_seconds.map_or(window, seconds);
-        let stable = self.stable_between(bounds.current, wanted, (up_window, down_window), now);
-        let able = match (stable == wanted, wanted >= bounds.current) {
+        let stable = self.stabilize(bounds.current, desired, (up_window, down_window), now);
+        let able_to_scale = match (stable == desired, desired >= bounds.current) {
             (true, _) => READY,
             (false, true) => UP_STABILIZED,
             (false, false) => DOWN_STABILIZED,
         };
-        let (replicas, limit) = self.by_rules(&up, &down, bounds, stable, now);
-        LimitedRecommendation { replicas, able, limited: replicas != stable, limit }
+        let (replicas, limit) = self.apply_policies(&up, &down, bounds, stable, now);
+        LimitedRecommendation { replicas, able_to_scale, is_limited: replicas != stable, limit }
     }
 
     /// Records a scale event, for the scaling policies of a behavior. Without a behavior nothing is recorded.
-    pub fn rescaled(
+    pub fn record_scale_event(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
         before: i32,
@@ -112,8 +112,8 @@ impl ScaleHistory {
         let Some(behavior) = behavior else { return };
         let (up, down) = rules(behavior);
         let (changes, rules, by) = match after > before {
-            true => (&mut self.grown, up, after.saturating_sub(before)),
-            false => (&mut self.shrunk, down, before.saturating_sub(after)),
+            true => (&mut self.scale_up_events, up, after.saturating_sub(before)),
+            false => (&mut self.scale_down_events, down, before.saturating_sub(after)),
         };
         let longest = policies(&rules).iter().map(|policy| policy.period_seconds).max().unwrap_or_default();
         let cutoff = before_now(now, seconds(longest));
@@ -122,62 +122,63 @@ impl ScaleHistory {
     }
 
     /// The highest recommendation within the window.
-    fn stable(&mut self, wanted: i32, window: SignedDuration, now: Timestamp) -> i32 {
+    fn stabilize_scale_down(&mut self, desired: i32, window: SignedDuration, now: Timestamp) -> i32 {
         let cutoff = before_now(now, window);
-        self.recommended.retain(|(at, _)| *at >= cutoff);
-        let highest = self.recommended.iter().map(|(_, replicas)| *replicas).fold(wanted, i32::max);
-        self.recommended.push((now, wanted));
+        self.recommendations.retain(|(at, _)| *at >= cutoff);
+        let highest = self.recommendations.iter().map(|(_, replicas)| *replicas).fold(desired, i32::max);
+        self.recommendations.push((now, desired));
         highest
     }
 
     /// Stabilizes a recommendation within the scale-up and scale-down windows: at most the lowest recent
     /// recommendation when scaling up, at least the highest one when scaling down.
-    fn stable_between(
+    fn stabilize(
         &mut self,
         current: i32,
-        wanted: i32,
+        desired: i32,
         (up, down): (SignedDuration, SignedDuration),
         now: Timestamp,
     ) -> i32 {
         let (up, down) = (before_now(now, up), before_now(now, down));
-        let within = |cutoff: Timestamp| self.recommended.iter().filter(move |(at, _)| *at > cutoff).map(|(_, of)| *of);
-        let lowest = within(up).fold(wanted, i32::min);
-        let highest = within(down).fold(wanted, i32::max);
-        self.recommended.retain(|(at, _)| *at >= up.min(down));
-        self.recommended.push((now, wanted));
+        let within =
+            |cutoff: Timestamp| self.recommendations.iter().filter(move |(at, _)| *at > cutoff).map(|(_, of)| *of);
+        let lowest = within(up).fold(desired, i32::min);
+        let highest = within(down).fold(desired, i32::max);
+        self.recommendations.retain(|(at, _)| *at >= up.min(down));
+        self.recommendations.push((now, desired));
         current.max(lowest).min(highest)
     }
 
     /// Applies scaling policies and minimum and maximum replicas.
-    fn by_rules(
+    fn apply_policies(
         &self,
         up: &HPAScalingRules,
         down: &HPAScalingRules,
         bounds: Bounds,
-        wanted: i32,
+        desired: i32,
         now: Timestamp,
     ) -> (i32, ConditionText) {
-        let Bounds { current, least, most } = bounds;
-        if wanted > current {
-            let limit = self.most_by(up, current, now).max(current);
-            let (allowed, why) = if most > limit { (limit, UP_LIMIT) } else { (most, TOO_MANY) };
-            if wanted > allowed {
+        let Bounds { current, min, max } = bounds;
+        if desired > current {
+            let limit = self.scale_up_limit(up, current, now).max(current);
+            let (allowed, why) = if max > limit { (limit, UP_LIMIT) } else { (max, TOO_MANY) };
+            if desired > allowed {
                 return (allowed, why);
             }
-        } else if wanted < current {
-            let limit = self.least_by(down, current, now).min(current);
-            let (allowed, why) = if least < limit { (limit, DOWN_LIMIT) } else { (least, TOO_FEW) };
-            if wanted < allowed {
+        } else if desired < current {
+            let limit = self.scale_down_limit(down, current, now).min(current);
+            let (allowed, why) = if min < limit { (limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
+            if desired < allowed {
                 return (allowed, why);
             }
         }
-        (wanted, IN_RANGE)
+        (desired, IN_RANGE)
     }
 
-    /// The most replicas that the scale-up policies allow now.
-    fn most_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
+    /// Maximum number of replicas that the scale-up policies allow now.
+    fn scale_up_limit(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
         let allowed = policies(rules).iter().map(|policy| {
-            let start = self.at_start(policy, current, now);
+            let start = self.replicas_at_period_start(policy, current, now);
             match policy.type_.as_str() {
                 // Rounded up; otherwise a small number of replicas could never grow.
                 "Percent" => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
@@ -191,10 +192,10 @@ impl ScaleHistory {
         }
     }
 
-    /// The fewest replicas that the scale-down policies allow now.
-    fn least_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
+    /// Minimum number of replicas that the scale-down policies allow now.
+    fn scale_down_limit(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
         let allowed = policies(rules).iter().map(|policy| {
-            let start = self.at_start(policy, current, now);
+            let start = self.replicas_at_period_start(policy, current, now);
             match policy.type_.as_str() {
                 "Percent" => (f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
                 _ => start.saturating_sub(policy.value),
@@ -208,34 +209,34 @@ impl ScaleHistory {
     }
 
     /// Number of replicas when a policy's period began.
-    fn at_start(&self, policy: &HPAScalingPolicy, current: i32, now: Timestamp) -> i32 {
+    fn replicas_at_period_start(&self, policy: &HPAScalingPolicy, current: i32, now: Timestamp) -> i32 {
         let cutoff = before_now(now, seconds(policy.period_seconds));
-        let within = |changes: &[Noted]| -> i32 {
+        let within = |changes: &[TimedReplicas]| -> i32 {
             let recent = changes.iter().filter(|(at, _)| *at > cutoff);
             recent.fold(0, |sum, (_, by)| sum.saturating_add(*by))
         };
-        current.saturating_sub(within(&self.grown)).saturating_add(within(&self.shrunk))
+        current.saturating_sub(within(&self.scale_up_events)).saturating_add(within(&self.scale_down_events))
     }
 }
 
 /// Applies the limits of an autoscaler without a behavior.
-fn by_default(bounds: Bounds, wanted: i32) -> (i32, ConditionText) {
-    let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
-    let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };
-    if wanted < bounds.least {
-        (bounds.least, TOO_FEW)
-    } else if wanted > most {
-        (most, why)
+fn apply_default_limits(bounds: Bounds, desired: i32) -> (i32, ConditionText) {
+    let limit = bounds.current.saturating_mul(DEFAULT_SCALE_UP_FACTOR).max(MIN_DEFAULT_SCALE_UP_LIMIT);
+    let (max, why) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
+    if desired < bounds.min {
+        (bounds.min, TOO_FEW)
+    } else if desired > max {
+        (max, why)
     } else {
-        (wanted, IN_RANGE)
+        (desired, IN_RANGE)
     }
 }
 
 /// Scale-up and scale-down rules, with the defaults of admission filled in.
 fn rules(behavior: &HorizontalPodAutoscalerBehavior) -> (Cow<'_, HPAScalingRules>, Cow<'_, HPAScalingRules>) {
-    let is_whole = |rules: &HPAScalingRules| rules.policies.is_some() && rules.select_policy.is_some();
+    let is_complete = |rules: &HPAScalingRules| rules.policies.is_some() && rules.select_policy.is_some();
     match (&behavior.scale_up, &behavior.scale_down) {
-        (Some(up), Some(down)) if is_whole(up) && is_whole(down) => (Cow::Borrowed(up), Cow::Borrowed(down)),
+        (Some(up), Some(down)) if is_complete(up) && is_complete(down) => (Cow::Borrowed(up), Cow::Borrowed(down)),
         _ => {
             let mut behavior = behavior.clone();
             fill_behavior(&mut behavior);

@@ -9,11 +9,11 @@ use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
 /// Years to search ahead; a schedule without a match in this time never runs.
-const YEARS: i16 = 5;
+const MAX_YEARS_AHEAD: i16 = 5;
 
 /// Parse error, with the message of Karmada's library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum ScheduleError {
     #[error("empty spec string")]
     Empty,
     #[error("provided bad location {0}: unknown time zone {0}")]
@@ -23,7 +23,7 @@ pub enum Unreadable {
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
     #[error("failed to parse duration {0}: {1}")]
-    Duration(String, duration::Unreadable),
+    Duration(String, duration::DurationError),
     #[error("too many hyphens: {0}")]
     Hyphens(String),
     #[error("too many slashes: {0}")]
@@ -59,29 +59,29 @@ pub struct Fields {
     months: u64,
     weekdays: u64,
     /// If true, both day of month and weekday must match, because one of them is `*`. Otherwise one match is enough.
-    both: bool,
+    requires_both_days: bool,
     zone: TimeZone,
 }
 
 /// Range of a field, and the names of its values.
 struct Range {
-    least: u32,
-    most: u32,
+    min: u32,
+    max: u32,
     names: &'static [&'static str],
 }
 
-const MINUTES: Range = Range { least: 0, most: 59, names: &[] };
-const HOURS: Range = Range { least: 0, most: 23, names: &[] };
-const DAYS: Range = Range { least: 1, most: 31, names: &[] };
+const MINUTES: Range = Range { min: 0, max: 59, names: &[] };
+const HOURS: Range = Range { min: 0, max: 23, names: &[] };
+const DAYS: Range = Range { min: 1, max: 31, names: &[] };
 const MONTHS: Range = Range {
-    least: 1,
-    most: 12,
+    min: 1,
+    max: 12,
     names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
 };
-const WEEKDAYS: Range = Range { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+const WEEKDAYS: Range = Range { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 /// Looks up a time zone. `local` is the zone of this process.
-pub fn zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
+pub fn find_time_zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
     match name {
         "" | "UTC" => Some(TimeZone::UTC),
         "Local" => Some(local.clone()),
@@ -91,32 +91,32 @@ pub fn zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
 
 impl Schedule {
     /// Parses a schedule in a time zone. A prefix such as `TZ=Europe/Paris 0 9 * * *` overrides the zone.
-    pub fn parse(text: &str, standard: TimeZone, local: &TimeZone) -> Result<Self, Unreadable> {
+    pub fn parse(text: &str, default_zone: TimeZone, local: &TimeZone) -> Result<Self, ScheduleError> {
         if text.is_empty() {
-            return Err(Unreadable::Empty);
+            return Err(ScheduleError::Empty);
         }
         let named = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="));
         let (zone, text) = match named.map(|named| named.split_once(' ').unwrap_or((named, ""))) {
-            None => (standard, text),
+            None => (default_zone, text),
             Some((name, rest)) => {
-                let found = zone(name, local).ok_or_else(|| Unreadable::Zone(name.to_owned()))?;
+                let found = find_time_zone(name, local).ok_or_else(|| ScheduleError::Zone(name.to_owned()))?;
                 (found, rest.trim())
             }
         };
         if text.starts_with('@') {
-            return descriptor(text, zone);
+            return parse_descriptor(text, zone);
         }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
-            return Err(Unreadable::Fields(fields.len(), fields.join(" ")));
+            return Err(ScheduleError::Fields(fields.len(), fields.join(" ")));
         };
-        let (minutes, _) = MINUTES.read(minute)?;
-        let (hours, _) = HOURS.read(hour)?;
-        let (days, any_day) = DAYS.read(day)?;
-        let (months, _) = MONTHS.read(month)?;
-        let (weekdays, any_weekday) = WEEKDAYS.read(weekday)?;
-        let both = any_day || any_weekday;
-        Ok(Schedule::At(Box::new(Fields { minutes, hours, days, months, weekdays, both, zone })))
+        let (minutes, _) = MINUTES.parse(minute)?;
+        let (hours, _) = HOURS.parse(hour)?;
+        let (days, any_day) = DAYS.parse(day)?;
+        let (months, _) = MONTHS.parse(month)?;
+        let (weekdays, any_weekday) = WEEKDAYS.parse(weekday)?;
+        let requires_both_days = any_day || any_weekday;
+        Ok(Schedule::At(Box::new(Fields { minutes, hours, days, months, weekdays, requires_both_days, zone })))
     }
 
     /// The first run after `now`. `None` if the schedule never runs.
@@ -131,7 +131,7 @@ impl Schedule {
     }
 }
 
-fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
+fn parse_descriptor(text: &str, zone: TimeZone) -> Result<Schedule, ScheduleError> {
     let fields = match text {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -140,9 +140,9 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
         "@hourly" => "0 * * * *",
         text => {
             let Some(period) = text.strip_prefix("@every ") else {
-                return Err(Unreadable::Descriptor(text.to_owned()));
+                return Err(ScheduleError::Descriptor(text.to_owned()));
             };
-            let period = duration::parse(period).map_err(|why| Unreadable::Duration(text.to_owned(), why))?;
+            let period = duration::parse(period).map_err(|why| ScheduleError::Duration(text.to_owned(), why))?;
             // Intervals are whole seconds, at least one.
             return Ok(Schedule::Every(SignedDuration::from_secs(period.as_secs().max(1))));
         }
@@ -152,10 +152,10 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
 
 impl Range {
     /// The bits of a field, and true if the field contains `*`.
-    fn read(&self, field: &str) -> Result<(u64, bool), Unreadable> {
+    fn parse(&self, field: &str) -> Result<(u64, bool), ScheduleError> {
         let (mut bits, mut any) = (0, false);
         for part in field.split(',').filter(|part| !part.is_empty()) {
-            let (of_part, any_part) = self.part(part)?;
+            let (of_part, any_part) = self.parse_part(part)?;
             bits |= of_part;
             any |= any_part;
         }
@@ -164,65 +164,65 @@ impl Range {
 
     /// Parses `*`, `low` or `low-high`, each with an optional `/step`. With a step, a single number is the start of a
     /// range up to the maximum.
-    fn part(&self, part: &str) -> Result<(u64, bool), Unreadable> {
+    fn parse_part(&self, part: &str) -> Result<(u64, bool), ScheduleError> {
         let mut halves = part.split('/');
         let (range, step, more) = (halves.next().unwrap_or_default(), halves.next(), halves.next());
         let mut ends = range.split('-');
         let (low, high, third) = (ends.next().unwrap_or_default(), ends.next(), ends.next());
         let mut any = matches!(low, "*" | "?");
-        let (least, mut most) = if any {
-            (self.least, self.most)
+        let (min, mut max) = if any {
+            (self.min, self.max)
         } else {
-            let least = self.number(low)?;
-            let most = high.map_or(Ok(least), |high| self.number(high))?;
+            let min = self.parse_number(low)?;
+            let max = high.map_or(Ok(min), |high| self.parse_number(high))?;
             if third.is_some() {
-                return Err(Unreadable::Hyphens(part.to_owned()));
+                return Err(ScheduleError::Hyphens(part.to_owned()));
             }
-            (least, most)
+            (min, max)
         };
         let mut by = 1;
         if let Some(step) = step {
-            by = number(step)?;
+            by = parse_number(step)?;
             if more.is_some() {
-                return Err(Unreadable::Slashes(part.to_owned()));
+                return Err(ScheduleError::Slashes(part.to_owned()));
             }
             if high.is_none() {
-                most = self.most;
+                max = self.max;
             }
             any &= by <= 1;
         }
-        if least < self.least {
-            return Err(Unreadable::Below(least, self.least, part.to_owned()));
+        if min < self.min {
+            return Err(ScheduleError::Below(min, self.min, part.to_owned()));
         }
-        if most > self.most {
-            return Err(Unreadable::Above(most, self.most, part.to_owned()));
+        if max > self.max {
+            return Err(ScheduleError::Above(max, self.max, part.to_owned()));
         }
-        if least > most {
-            return Err(Unreadable::Order(least, most, part.to_owned()));
+        if min > max {
+            return Err(ScheduleError::Order(min, max, part.to_owned()));
         }
         if by == 0 {
-            return Err(Unreadable::Step(part.to_owned()));
+            return Err(ScheduleError::Step(part.to_owned()));
         }
         let step = usize::try_from(by).unwrap_or(usize::MAX);
-        let bits = (least..=most).step_by(step).fold(0, |bits, value| bits | 1 << value);
+        let bits = (min..=max).step_by(step).fold(0, |bits, value| bits | 1 << value);
         Ok((bits, any))
     }
 
-    fn number(&self, text: &str) -> Result<u32, Unreadable> {
+    fn parse_number(&self, text: &str) -> Result<u32, ScheduleError> {
         let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
         match named.and_then(|index| u32::try_from(index).ok()) {
-            Some(index) => Ok(self.least + index),
-            None => number(text),
+            Some(index) => Ok(self.min + index),
+            None => parse_number(text),
         }
     }
 }
 
-fn number(text: &str) -> Result<u32, Unreadable> {
+fn parse_number(text: &str) -> Result<u32, ScheduleError> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     match digits.parse() {
-        Ok(_) if digits != text => Err(Unreadable::Negative(text.to_owned())),
+        Ok(_) if digits != text => Err(ScheduleError::Negative(text.to_owned())),
         Ok(number) => Ok(number),
-        Err(_) => Err(Unreadable::Number(text.to_owned())),
+        Err(_) => Err(ScheduleError::Number(text.to_owned())),
     }
 }
 
@@ -234,7 +234,7 @@ impl Fields {
     fn has_day(&self, at: &Zoned) -> bool {
         let day = Self::has(self.days, at.day());
         let weekday = Self::has(self.weekdays, at.weekday().to_sunday_zero_offset());
-        if self.both { day && weekday } else { day || weekday }
+        if self.requires_both_days { day && weekday } else { day || weekday }
     }
 
     /// Advances by the largest unit (month, day, hour, minute) that does not match.
@@ -242,7 +242,7 @@ impl Fields {
         // The first full minute after `now`; schedules have no seconds.
         let minute = now.as_second().div_euclid(60).checked_add(1)?.checked_mul(60)?;
         let mut at = Timestamp::from_second(minute).ok()?.to_zoned(self.zone.clone());
-        let last = at.year().saturating_add(YEARS);
+        let last = at.year().saturating_add(MAX_YEARS_AHEAD);
         // In zones whose UTC offset is not in whole minutes, minutes begin at other seconds.
         let seconds = i64::from(at.second());
         if seconds != 0 {

@@ -5,14 +5,14 @@ use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, Horiz
 /// Fills in the scaling rules that a behavior leaves out. The stabilization window for scaling down is left unset: it is a setting
 /// of the controllers.
 pub fn fill_behavior(behavior: &mut HorizontalPodAutoscalerBehavior) {
-    let up = scaling(Some(0), &[("Pods", 4), ("Percent", 100)]);
-    let down = scaling(None, &[("Percent", 100)]);
-    behavior.scale_up = Some(filled(behavior.scale_up.take(), up));
-    behavior.scale_down = Some(filled(behavior.scale_down.take(), down));
+    let up = default_rules(Some(0), &[("Pods", 4), ("Percent", 100)]);
+    let down = default_rules(None, &[("Percent", 100)]);
+    behavior.scale_up = Some(fill_rules(behavior.scale_up.take(), up));
+    behavior.scale_down = Some(fill_rules(behavior.scale_down.take(), down));
 }
 
 /// Default scaling rules: the larger of the policies' changes within 15 seconds.
-fn scaling(window: Option<i32>, policies: &[(&str, i32)]) -> HPAScalingRules {
+fn default_rules(window: Option<i32>, policies: &[(&str, i32)]) -> HPAScalingRules {
     let policy = |(type_, value): &(&str, i32)| HPAScalingPolicy {
         type_: (*type_).to_owned(),
         value: *value,
@@ -26,7 +26,7 @@ fn scaling(window: Option<i32>, policies: &[(&str, i32)]) -> HPAScalingRules {
     }
 }
 
-fn filled(given: Option<HPAScalingRules>, default: HPAScalingRules) -> HPAScalingRules {
+fn fill_rules(given: Option<HPAScalingRules>, default: HPAScalingRules) -> HPAScalingRules {
     let given = given.unwrap_or_default();
     HPAScalingRules {
         select_policy: given.select_policy.or(default.select_policy),

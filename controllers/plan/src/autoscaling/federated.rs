@@ -1,5 +1,5 @@
-//! Decisions of a FederatedHPA apart from counting replicas: the binding of its target, limits that apply before any
-//! metric, ambiguous selectors, and conditions. Reasons and messages are Karmada's.
+//! Decisions about a FederatedHPA, except the number of replicas by metrics: the binding of its target, limits that
+//! apply before any metric, ambiguous selectors, and conditions. Reasons and messages are Karmada's.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub const SCALING_ACTIVE: &str = "ScalingActive";
 pub const SCALING_LIMITED: &str = "ScalingLimited";
 
 /// Validates the `apiVersion` of a scale target.
-pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String> {
+pub fn validate_api_version(target: &CrossVersionObjectReference) -> Result<&str, String> {
     let text = target.api_version.as_deref().unwrap_or_default();
     match text.matches('/').count() {
         0 | 1 => Ok(text),
@@ -29,13 +29,13 @@ pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String>
     }
 }
 
-/// The policy's permanent-id label of the target, which its binding carries as well.
-pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
+/// The label of the target with the permanent id of its policy. Its binding has the same label.
+pub fn policy_label(target: &Value) -> Result<(&'static str, &str), &'static str> {
     if unstructured::labels(target).is_empty() {
         return Err("target resource has no label");
     }
-    let claim = POLICY_LABELS.into_iter().find_map(|label| Some((label, unstructured::label(target, label)?)));
-    claim.ok_or("no label of policy permanent-id found")
+    let policy_label = POLICY_LABELS.into_iter().find_map(|label| Some((label, unstructured::label(target, label)?)));
+    policy_label.ok_or("no label of policy permanent-id found")
 }
 
 /// Result of checking the current replicas against minimum and maximum, before any metric is queried.
@@ -43,25 +43,28 @@ pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
 pub enum LimitCheck {
     /// Autoscaling is disabled, because the target is scaled to zero.
     Disabled,
-    /// The current replicas are outside of minimum and maximum.
+    /// The current replicas are outside of minimum and maximum: the replicas to scale to, and the message.
     Replicas(i32, &'static str),
+    /// Metrics decide.
     Metrics,
 }
 
-pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> LimitCheck {
-    if in_clusters == 0 && least != 0 {
+/// Checks the replicas against minimum and maximum. `template` is the number in the template, `in_clusters` the sum of
+/// the clusters.
+pub fn check_limits(template: i32, in_clusters: i32, min: i32, max: i32) -> LimitCheck {
+    if in_clusters == 0 && min != 0 {
         LimitCheck::Disabled
-    } else if template > most {
-        LimitCheck::Replicas(most, "Current number of replicas above Spec.MaxReplicas")
-    } else if template < least {
-        LimitCheck::Replicas(least, "Current number of replicas below Spec.MinReplicas")
+    } else if template > max {
+        LimitCheck::Replicas(max, "Current number of replicas above Spec.MaxReplicas")
+    } else if template < min {
+        LimitCheck::Replicas(min, "Current number of replicas below Spec.MinReplicas")
     } else {
         LimitCheck::Metrics
     }
 }
 
 /// FederatedHPAs whose selectors match any of the pods of a namespace.
-pub fn scaling(
+pub fn find_matching_hpas(
     selectors: &BTreeMap<NamespacedName, Option<Selector>>,
     namespace: &str,
     pods: &[Pod],
@@ -73,16 +76,16 @@ pub fn scaling(
 }
 
 /// Message for pods that several FederatedHPAs select.
-pub fn ambiguous(selector: &str, scaling: &[NamespacedName]) -> String {
-    let named: Vec<String> = scaling.iter().map(|key| format!("{{{} {}}}", key.name, key.namespace)).collect();
-    format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", named.join(" "))
+pub fn ambiguous_selector_message(selector: &str, hpas: &[NamespacedName]) -> String {
+    let names: Vec<String> = hpas.iter().map(|key| format!("{{{} {}}}", key.name, key.namespace)).collect();
+    format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", names.join(" "))
 }
 
 /// Sets a condition. Its transition time changes only with its status.
-pub fn set(
+pub fn set_condition(
     status: &mut HorizontalPodAutoscalerStatus,
     kind: &str,
-    holds: bool,
+    is_true: bool,
     reason: &str,
     message: impl Into<String>,
     now: Timestamp,
@@ -94,9 +97,9 @@ pub fn set(
         conditions.len() - 1
     });
     let condition = &mut conditions[index];
-    let holds = if holds { "True" } else { "False" };
-    if condition.status != holds {
-        condition.status = holds.to_owned();
+    let new = if is_true { "True" } else { "False" };
+    if condition.status != new {
+        condition.status = new.to_owned();
         condition.last_transition_time = Some(Time(now));
     }
     condition.reason = Some(reason.to_owned());
@@ -104,7 +107,7 @@ pub fn set(
 }
 
 /// Writes replicas, metrics and the last scale time to the status. An empty list of metrics is omitted.
-pub fn tell(
+pub fn set_scale(
     status: &mut HorizontalPodAutoscalerStatus,
     (current, desired): (i32, i32),
     metrics: Vec<MetricStatus>,
@@ -138,11 +141,11 @@ mod tests {
     fn bounds_before_metrics(
         #[case] template: i32,
         #[case] in_clusters: i32,
-        #[case] least: i32,
-        #[case] most: i32,
+        #[case] min: i32,
+        #[case] max: i32,
         #[case] expected: LimitCheck,
     ) {
-        assert_eq!(bound(template, in_clusters, least, most), expected);
+        assert_eq!(check_limits(template, in_clusters, min, max), expected);
     }
 
     #[rstest]
@@ -156,22 +159,22 @@ mod tests {
         json!({"clusterpropagationpolicy.karmada.io/permanent-id": "2"}),
         Ok(("clusterpropagationpolicy.karmada.io/permanent-id", "2"))
     )]
-    fn claims(#[case] labels: Value, #[case] expected: Result<(&'static str, &str), &'static str>) {
-        assert_eq!(claim(&json!({"metadata": {"labels": labels}})), expected);
+    fn policy_labels(#[case] labels: Value, #[case] expected: Result<(&'static str, &str), &'static str>) {
+        assert_eq!(policy_label(&json!({"metadata": {"labels": labels}})), expected);
     }
 
     #[test]
     fn transition_time_changes_only_with_status() {
         let at = |second| Timestamp::from_second(second).expect("a time");
         let mut status = HorizontalPodAutoscalerStatus::default();
-        set(&mut status, ABLE_TO_SCALE, false, "FailedGetScale", "no", at(1));
-        set(&mut status, ABLE_TO_SCALE, false, "FailedGetBinding", "still no", at(2));
+        set_condition(&mut status, ABLE_TO_SCALE, false, "FailedGetScale", "no", at(1));
+        set_condition(&mut status, ABLE_TO_SCALE, false, "FailedGetBinding", "still no", at(2));
         let first = status.conditions.as_ref().expect("conditions")[0].clone();
         assert_eq!(
             (first.reason.as_deref(), first.last_transition_time),
             (Some("FailedGetBinding"), Some(Time(at(1))))
         );
-        set(&mut status, ABLE_TO_SCALE, true, "SucceededGetScale", "yes", at(3));
+        set_condition(&mut status, ABLE_TO_SCALE, true, "SucceededGetScale", "yes", at(3));
         let conditions = status.conditions.expect("conditions");
         assert_eq!((conditions.len(), &conditions[0].last_transition_time), (1, &Some(Time(at(3)))));
     }
@@ -183,14 +186,14 @@ mod tests {
         let selectors = BTreeMap::from([
             (key("a", "one"), selector("app=web")),
             (key("a", "two"), selector("app in (web,api)")),
-            (key("a", "unseen"), None),
+            (key("a", "unparsed"), None),
             (key("a", "other"), selector("app=api")),
-            (key("b", "elsewhere"), selector("app=web")),
+            (key("b", "other-namespace"), selector("app=web")),
         ]);
-        let pod = Pod::of("m1", &json!({"metadata": {"name": "p", "labels": {"app": "web"}}}));
-        let found = scaling(&selectors, "a", &[pod]);
+        let pod = Pod::from_json("m1", &json!({"metadata": {"name": "p", "labels": {"app": "web"}}}));
+        let found = find_matching_hpas(&selectors, "a", &[pod]);
         assert_eq!(found, [key("a", "one"), key("a", "two")]);
         let expected = "pods by selector app=web are controlled by multiple HPAs: [{one a} {two a}]";
-        assert_eq!(ambiguous("app=web", &found), expected);
+        assert_eq!(ambiguous_selector_message("app=web", &found), expected);
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::jiff::Timestamp;
 
 use super::pods::Sample;
-use super::replicas::{Count, ReplicaCalculator, Workload};
+use super::replicas::{ReplicaCalculator, ReplicaCount, Workload};
 
 /// Query to a metrics API.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub struct Proposal {
 /// A metric without a valid proposal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{full_message}")]
-pub struct Invalid {
+pub struct InvalidMetric {
     /// Reason of the event and the condition.
     pub reason: &'static str,
     /// Message of the event and the condition.
@@ -52,11 +52,11 @@ pub struct Invalid {
     full_message: String,
 }
 
-impl Invalid {
+impl InvalidMetric {
     fn new(reason: &'static str, what: impl Into<String>, cause: impl Into<String>) -> Self {
         let (what, cause) = (what.into(), cause.into());
         let full_message = if what.is_empty() { cause.clone() } else { format!("{what}: {cause}") };
-        Invalid { reason, cause, full_message }
+        InvalidMetric { reason, cause, full_message }
     }
 }
 
@@ -66,7 +66,7 @@ pub enum CombinedProposal {
     /// The largest proposal and its metric. `failed` describes metrics without a valid proposal.
     Replicas { replicas: i32, metric: String, statuses: Vec<MetricStatus>, failed: Option<String> },
     /// No recommendation: no metric has a valid proposal, or some have none and the others would scale down.
-    Unknown { first: Invalid, failed: String },
+    Unknown { first: InvalidMetric, failed: String },
 }
 
 const OBJECT: (&str, &str) = ("FailedGetObjectMetric", "failed to get object metric value");
@@ -76,7 +76,7 @@ const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric va
 pub const INVALID_SOURCE: &str = "InvalidMetricSourceType";
 
 /// The query for a metric.
-pub fn question(spec: &MetricSpec) -> Result<MetricQuery<'_>, Invalid> {
+pub fn metric_query(spec: &MetricSpec) -> Result<MetricQuery<'_>, InvalidMetric> {
     let kind = spec.type_.as_str();
     if let ("Resource", Some(source)) = (kind, &spec.resource) {
         return Ok(MetricQuery::Resource { resource: &source.name, container: None });
@@ -85,15 +85,17 @@ pub fn question(spec: &MetricSpec) -> Result<MetricQuery<'_>, Invalid> {
         return Ok(MetricQuery::Resource { resource: &source.name, container: Some(&source.container) });
     }
     if let ("Pods", Some(source)) = (kind, &spec.pods) {
-        let selector = selector(&source.metric).map_err(|error| Invalid::new(PODS.0, PODS.1, error.to_string()))?;
+        let selector =
+            selector(&source.metric).map_err(|error| InvalidMetric::new(PODS.0, PODS.1, error.to_string()))?;
         return Ok(MetricQuery::Pods { metric: &source.metric.name, selector });
     }
     if let ("Object", Some(source)) = (kind, &spec.object) {
-        let selector = selector(&source.metric).map_err(|error| Invalid::new(OBJECT.0, OBJECT.1, error.to_string()))?;
+        let selector =
+            selector(&source.metric).map_err(|error| InvalidMetric::new(OBJECT.0, OBJECT.1, error.to_string()))?;
         return Ok(MetricQuery::Object { metric: &source.metric.name, selector, object: &source.described_object });
     }
     let cause = format!("unknown metric source type {kind:?}");
-    Err(Invalid::new(INVALID_SOURCE, "", cause))
+    Err(InvalidMetric::new(INVALID_SOURCE, "", cause))
 }
 
 fn selector(metric: &MetricIdentifier) -> Result<Selector, SelectorError> {
@@ -111,25 +113,25 @@ fn quantity(milli: i64) -> Option<WireQuantity> {
 /// Proposes replicas from the result of a query. `namespace` is that of the FederatedHPA.
 pub fn propose(
     spec: &MetricSpec,
-    answer: Result<MetricResult, String>,
+    result: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &ReplicaCalculator,
+    calculator: &ReplicaCalculator,
     namespace: &str,
     now: Timestamp,
-) -> Result<Proposal, Invalid> {
-    match (question(spec)?, answer) {
-        (MetricQuery::Resource { resource, container }, answer) => {
+) -> Result<Proposal, InvalidMetric> {
+    match (metric_query(spec)?, result) {
+        (MetricQuery::Resource { resource, container }, result) => {
             let target = spec.resource.as_ref().map(|source| &source.target);
             let target = target.or(spec.container_resource.as_ref().map(|source| &source.target));
             let target = target.cloned().unwrap_or_default();
-            of_resource((resource, container), &target, answer, workload, counting, now)
+            propose_for_resource((resource, container), &target, result, workload, calculator, now)
         }
-        (MetricQuery::Pods { metric, .. }, answer) => {
-            let invalid = |cause: String| Invalid::new(PODS.0, PODS.1, cause);
+        (MetricQuery::Pods { metric, .. }, result) => {
+            let invalid = |cause: String| InvalidMetric::new(PODS.0, PODS.1, cause);
             let target = spec.pods.as_ref().map(|source| milli(source.target.average_value.as_ref()));
-            let samples = answer.map_err(|error| invalid(format!("unable to get metric {metric}: {error}")))?;
+            let samples = result.map_err(|error| invalid(format!("unable to get metric {metric}: {error}")))?;
             let samples = samples.samples();
-            let count = counting.for_usage(&samples, "", target.unwrap_or_default(), workload, now);
+            let count = calculator.for_usage(&samples, "", target.unwrap_or_default(), workload, now);
             let count = count.map_err(|error| invalid(error.to_string()))?;
             let identifier = spec.pods.as_ref().map(|source| source.metric.clone()).unwrap_or_default();
             let current = MetricValueStatus { average_value: quantity(count.usage), ..MetricValueStatus::default() };
@@ -140,9 +142,9 @@ pub fn propose(
             };
             Ok(Proposal { replicas: count.replicas, metric: format!("pods metric {metric}"), status })
         }
-        (MetricQuery::Object { .. }, answer) => {
+        (MetricQuery::Object { .. }, result) => {
             let source = spec.object.clone().unwrap_or_default();
-            of_object(&source, answer, workload, counting, namespace)
+            propose_for_object(&source, result, workload, calculator, namespace)
         }
     }
 }
@@ -163,32 +165,32 @@ impl MetricResult {
     }
 }
 
-fn of_resource(
+fn propose_for_resource(
     (resource, container): (&str, Option<&str>),
     target: &MetricTarget,
-    answer: Result<MetricResult, String>,
+    result: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &ReplicaCalculator,
+    calculator: &ReplicaCalculator,
     now: Timestamp,
-) -> Result<Proposal, Invalid> {
+) -> Result<Proposal, InvalidMetric> {
     let (reason, what) = match container {
         None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value")),
         Some(of) => ("FailedGetContainerResourceMetric", format!("failed to get {of} container metric value")),
     };
-    let invalid = |cause: String| Invalid::new(reason, what.clone(), cause);
+    let invalid = |cause: String| InvalidMetric::new(reason, what.clone(), cause);
     let unusable = |cause: String| invalid(format!("failed to get {resource} utilization: {cause}"));
     if target.average_value.is_none() && target.average_utilization.is_none() {
         let cause =
             "invalid resource metric source: neither an average utilization target nor an average value target was set";
         return Err(invalid(cause.to_owned()));
     }
-    let answer = answer.map_err(|error| unusable(format!("unable to get metrics for resource {resource}: {error}")))?;
-    let samples = answer.samples();
+    let result = result.map_err(|error| unusable(format!("unable to get metrics for resource {resource}: {error}")))?;
+    let samples = result.samples();
     let count = match (&target.average_value, target.average_utilization) {
-        (None, Some(percent)) => counting.for_utilization(&samples, resource, container, percent, workload, now),
-        (average, _) => counting.for_usage(&samples, resource, milli(average.as_ref()), workload, now),
+        (None, Some(percent)) => calculator.for_utilization(&samples, resource, container, percent, workload, now),
+        (average, _) => calculator.for_usage(&samples, resource, milli(average.as_ref()), workload, now),
     };
-    let count: Count = count.map_err(|error| unusable(error.to_string()))?;
+    let count: ReplicaCount = count.map_err(|error| unusable(error.to_string()))?;
     let metric = match (count.utilization, container) {
         (None, _) => format!("{resource} resource"),
         (Some(_), None) => format!("{resource} resource utilization (percentage of request)"),
@@ -215,49 +217,49 @@ fn of_resource(
     Ok(Proposal { replicas: count.replicas, metric, status })
 }
 
-fn of_object(
+fn propose_for_object(
     source: &ObjectMetricSource,
-    answer: Result<MetricResult, String>,
+    result: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &ReplicaCalculator,
+    calculator: &ReplicaCalculator,
     namespace: &str,
-) -> Result<Proposal, Invalid> {
+) -> Result<Proposal, InvalidMetric> {
     let (metric, object) = (&source.metric.name, &source.described_object);
     let by_value = match source.target.type_.as_str() {
         "Value" => true,
         "AverageValue" => false,
         _ => {
             let cause = "invalid object metric source: neither a value target nor an average value target was set";
-            return Err(Invalid::new(OBJECT.0, OBJECT.1, cause));
+            return Err(InvalidMetric::new(OBJECT.0, OBJECT.1, cause));
         }
     };
     let what = match by_value {
         true => OBJECT.1.to_owned(),
         false => format!("{}: failed to get {metric} object metric", OBJECT.1),
     };
-    let invalid = |cause: String| Invalid::new(OBJECT.0, what.clone(), cause);
-    let value = answer.map(MetricResult::value).map_err(|error| {
+    let invalid = |cause: String| InvalidMetric::new(OBJECT.0, what.clone(), cause);
+    let value = result.map(MetricResult::value).map_err(|error| {
         let (kind, name) = (&object.kind, &object.name);
         invalid(format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"))
     })?;
     let mut status = ObjectMetricStatus { metric: source.metric.clone(), ..ObjectMetricStatus::default() };
-    let (count, called) = if by_value {
-        let count = counting.for_value(value, milli(source.target.value.as_ref()), workload);
+    let (count, description) = if by_value {
+        let count = calculator.for_value(value, milli(source.target.value.as_ref()), workload);
         let count = count.map_err(|error| invalid(format!("unable to calculate ready pods: {error}")))?;
         status.current.value = quantity(count.usage);
         (count, format!("{} metric {metric}", object.kind))
     } else {
-        let count = counting.for_value_per_pod(value, milli(source.target.average_value.as_ref()), workload);
+        let count = calculator.for_value_per_pod(value, milli(source.target.average_value.as_ref()), workload);
         status.current.average_value = quantity(count.usage);
         (count, format!("external metric {metric}"))
     };
     status.described_object = object.clone();
     let status = MetricStatus { type_: "Object".to_owned(), object: Some(status), ..MetricStatus::default() };
-    Ok(Proposal { replicas: count.replicas, metric: called, status })
+    Ok(Proposal { replicas: count.replicas, metric: description, status })
 }
 
 /// Selects the largest proposal. If any metric is invalid, a proposal below the template's replicas is discarded.
-pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> CombinedProposal {
+pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -> CombinedProposal {
     let all = proposals.len();
     let (mut best, mut statuses, mut first, mut wrong) = (None::<(i32, String)>, Vec::new(), None, 0);
     for proposal in proposals {
@@ -274,7 +276,8 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Comb
             }
         }
     }
-    let message = |first: &Invalid| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
+    let message =
+        |first: &InvalidMetric| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
     match (best, first) {
         (Some((replicas, metric)), None) => CombinedProposal::Replicas { replicas, metric, statuses, failed: None },
         (Some((replicas, metric)), Some(first)) if replicas >= template => {
@@ -283,7 +286,7 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Comb
         (_, Some(first)) => CombinedProposal::Unknown { failed: message(&first), first },
         // Admission adds a default metric to a FederatedHPA without metrics.
         (None, None) => {
-            let first = Invalid::new("InvalidMetricSourceType", "", "no metric is specified");
+            let first = InvalidMetric::new("InvalidMetricSourceType", "", "no metric is specified");
             CombinedProposal::Unknown { failed: message(&first), first }
         }
     }

@@ -41,19 +41,19 @@ pub struct Container {
 }
 
 /// Stands in for a missing timestamp.
-const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
+const UNKNOWN_TIME: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Pod {
-    pub fn of(cluster: &str, pod: &Value) -> Self {
+    pub fn from_json(cluster: &str, pod: &Value) -> Self {
         let time = |path: &[&str]| unstructured::text(pod, path).parse::<Timestamp>().ok();
         Pod {
             key: PodKey { cluster: cluster.to_owned(), name: unstructured::name(pod).to_owned() },
             labels: unstructured::labels(pod),
             phase: unstructured::text(pod, &["status", "phase"]).to_owned(),
             terminating: unstructured::is_terminating(pod),
-            ready: ready(pod),
+            ready: read_readiness(pod),
             started: time(&["status", "startTime"]),
-            containers: list(pod, &["spec", "containers"]).map(Container::of).collect(),
+            containers: list(pod, &["spec", "containers"]).map(Container::from_json).collect(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Pod {
 }
 
 impl Container {
-    fn of(container: &Value) -> Self {
+    fn from_json(container: &Value) -> Self {
         let requests = unstructured::at(container, &["resources", "requests"]).and_then(Value::as_object);
         let milli = |(name, amount): (&String, &Value)| {
             let amount = Quantity::parse(amount.as_str()?).ok()?;
@@ -80,11 +80,11 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value>
     unstructured::at(object, path).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn ready(pod: &Value) -> Option<Readiness> {
+fn read_readiness(pod: &Value) -> Option<Readiness> {
     let condition = list(pod, &["status", "conditions"]).find(|of| unstructured::text(of, &["type"]) == "Ready")?;
     Some(Readiness {
         status: unstructured::text(condition, &["status"]).to_owned(),
-        since: unstructured::text(condition, &["lastTransitionTime"]).parse().unwrap_or(LONG_AGO),
+        since: unstructured::text(condition, &["lastTransitionTime"]).parse().unwrap_or(UNKNOWN_TIME),
     })
 }
 
@@ -109,7 +109,7 @@ pub struct PodUsage {
 
 /// Assigns samples to pods. A sample without a cluster is the sum over all clusters that have a pod of this name, and
 /// is divided evenly among those pods.
-pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, PodUsage> {
+pub fn assign_samples(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, PodUsage> {
     let mut found = BTreeMap::new();
     let mut sums: BTreeMap<&str, PodUsage> = BTreeMap::new();
     for sample in samples {
@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     fn pod(cluster: &str, name: &str) -> Pod {
-        Pod::of(cluster, &json!({"metadata": {"name": name}}))
+        Pod::from_json(cluster, &json!({"metadata": {"name": name}}))
     }
 
     #[rstest]
@@ -161,11 +161,11 @@ mod tests {
             cluster: cluster.map(str::to_owned),
             name: (*name).to_owned(),
             value: *value,
-            at: LONG_AGO,
+            at: UNKNOWN_TIME,
             window: SignedDuration::ZERO,
         };
         let samples: Vec<Sample> = reported.iter().map(sample).collect();
-        let found = by_pod(&samples, &[pod("m1", "a"), pod("m2", "a")]);
+        let found = assign_samples(&samples, &[pod("m1", "a"), pod("m2", "a")]);
         let found: Vec<(&str, &str, i64)> =
             found.iter().map(|(key, used)| (key.cluster.as_str(), key.name.as_str(), used.value)).collect();
         assert_eq!(found, expected);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn facts_of_a_pod() {
-        let facts = Pod::of(
+        let facts = Pod::from_json(
             "m1",
             &json!({
                 "metadata": {"name": "a", "labels": {"app": "web"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},

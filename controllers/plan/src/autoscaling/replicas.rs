@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::pods::{Pod, PodKey, PodUsage, Sample, by_pod};
+use super::pods::{Pod, PodKey, PodUsage, Sample, assign_samples};
 
 /// Calculates the required replicas from metrics. `Default` has Kubernetes' settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Workload<'a> {
 
 /// Replicas that one metric proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct ReplicaCount {
     pub replicas: i32,
     /// Percentage of the requests.
     pub utilization: Option<i32>,
@@ -64,14 +64,14 @@ pub enum ReplicaCountError {
 
 /// Pods by state.
 #[derive(Debug, Default)]
-struct Groups {
+struct PodGroups {
     ready: usize,
     unready: BTreeSet<PodKey>,
     missing: BTreeSet<PodKey>,
     ignored: BTreeSet<PodKey>,
 }
 
-type Uses = BTreeMap<PodKey, PodUsage>;
+type UsageByPod = BTreeMap<PodKey, PodUsage>;
 
 /// Ratio of usage to target, and the usage.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +82,7 @@ struct Ratio {
 }
 
 /// Target usage of pods.
-enum Aim {
+enum UsageTarget {
     /// Percentage of their requests.
     Utilization { percent: i32, requests: BTreeMap<PodKey, i64> },
     /// Average value.
@@ -99,12 +99,12 @@ impl ReplicaCalculator {
         percent: i32,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, ReplicaCountError> {
+    ) -> Result<ReplicaCount, ReplicaCountError> {
         if workload.pods.is_empty() {
             return Err(ReplicaCountError::NoPods);
         }
         let requests = requests(workload.pods, resource, container)?;
-        self.by_pods(samples, resource, &Aim::Utilization { percent, requests }, workload, now)
+        self.calculate_by_pods(samples, resource, &UsageTarget::Utilization { percent, requests }, workload, now)
     }
 
     /// Replicas for a target average value. `resource` is empty for a metric that is not a resource.
@@ -115,19 +115,24 @@ impl ReplicaCalculator {
         target: i64,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, ReplicaCountError> {
+    ) -> Result<ReplicaCount, ReplicaCountError> {
         if workload.pods.is_empty() {
             return Err(ReplicaCountError::NoPods);
         }
-        self.by_pods(samples, resource, &Aim::Usage(target), workload, now)
+        self.calculate_by_pods(samples, resource, &UsageTarget::Usage(target), workload, now)
     }
 
     /// Replicas for the value of an object metric.
-    pub fn for_value(&self, value: i64, target: i64, workload: &Workload<'_>) -> Result<Count, ReplicaCountError> {
+    pub fn for_value(
+        &self,
+        value: i64,
+        target: i64,
+        workload: &Workload<'_>,
+    ) -> Result<ReplicaCount, ReplicaCountError> {
         let ratio = value as f64 / target as f64;
-        let count = |replicas| Count { replicas, utilization: None, usage: value };
+        let count = |replicas| ReplicaCount { replicas, utilization: None, usage: value };
         if workload.replicas == 0 {
-            return Ok(count(whole(ratio)));
+            return Ok(count(round_up(ratio)));
         }
         if self.is_near(ratio) {
             return Ok(count(workload.replicas));
@@ -136,71 +141,72 @@ impl ReplicaCalculator {
             return Err(ReplicaCountError::NoPods);
         }
         let ready = workload.pods.iter().filter(|pod| pod.is_running_and_ready()).count();
-        Ok(count(whole(ratio * ready as f64 / workload.calibration)))
+        Ok(count(round_up(ratio * ready as f64 / workload.calibration)))
     }
 
     /// Replicas for the value of an object metric averaged over pods. As in Karmada, the result is divided by the
     /// calibration twice when the replicas change.
-    pub fn for_value_per_pod(&self, value: i64, target: i64, workload: &Workload<'_>) -> Count {
+    pub fn for_value_per_pod(&self, value: i64, target: i64, workload: &Workload<'_>) -> ReplicaCount {
         let (value, running) = (value as f64, f64::from(workload.status_replicas));
         let ratio = value / (target as f64 * running);
-        let wanted = match self.is_near(ratio) {
+        let desired = match self.is_near(ratio) {
             true => running,
             false => (value / target as f64 / workload.calibration).ceil(),
         };
         let usage = if running == 0.0 { 0 } else { (value / running).ceil() as i64 };
-        Count { replicas: whole(wanted / workload.calibration), utilization: None, usage }
+        ReplicaCount { replicas: round_up(desired / workload.calibration), utilization: None, usage }
     }
 
     fn is_near(&self, ratio: f64) -> bool {
         (1.0 - ratio).abs() <= self.tolerance
     }
 
-    fn by_pods(
+    fn calculate_by_pods(
         &self,
         samples: &[Sample],
         resource: &str,
-        aim: &Aim,
+        target: &UsageTarget,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, ReplicaCountError> {
-        let mut uses = by_pod(samples, workload.pods);
-        let groups = self.group(workload.pods, &uses, resource, now);
+    ) -> Result<ReplicaCount, ReplicaCountError> {
+        let mut uses = assign_samples(samples, workload.pods);
+        let groups = self.group_pods(workload.pods, &uses, resource, now);
         uses.retain(|key, _| !groups.ignored.contains(key) && !groups.unready.contains(key));
         if uses.is_empty() {
             return Err(ReplicaCountError::NoMetrics);
         }
-        let measured = aim.measure(&uses)?;
+        let measured = target.measure(&uses)?;
         let ratio = measured.ratio;
-        let count = |replicas| Count { replicas, utilization: measured.utilization, usage: measured.usage };
+        let count = |replicas| ReplicaCount { replicas, utilization: measured.utilization, usage: measured.usage };
         let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
         if !grows_with_unready && groups.missing.is_empty() {
-            let wanted = whole(ratio * groups.ready as f64 / workload.calibration);
-            return Ok(count(if self.is_near(ratio) { workload.replicas } else { wanted }));
+            let desired = round_up(ratio * groups.ready as f64 / workload.calibration);
+            return Ok(count(if self.is_near(ratio) { workload.replicas } else { desired }));
         }
         // Conservative estimate: pods without metrics count with their full request when scaling down, and with zero
         // when scaling up.
         let nothing = |_: &PodKey| 0;
         if ratio < 1.0 {
-            fill(&mut uses, &groups.missing, now, |key| aim.full_usage(key));
+            add_usage(&mut uses, &groups.missing, now, |key| target.full_usage(key));
         } else if ratio > 1.0 {
-            fill(&mut uses, &groups.missing, now, nothing);
+            add_usage(&mut uses, &groups.missing, now, nothing);
         }
         if grows_with_unready {
-            fill(&mut uses, &groups.unready, now, nothing);
+            add_usage(&mut uses, &groups.unready, now, nothing);
         }
-        let careful = aim.measure(&uses)?.ratio;
-        let reverses = (ratio < 1.0 && careful > 1.0) || (ratio > 1.0 && careful < 1.0);
-        if self.is_near(careful) || reverses {
+        let conservative_ratio = target.measure(&uses)?.ratio;
+        let reverses = (ratio < 1.0 && conservative_ratio > 1.0) || (ratio > 1.0 && conservative_ratio < 1.0);
+        if self.is_near(conservative_ratio) || reverses {
             return Ok(count(workload.replicas));
         }
-        let wanted = whole(careful * uses.len() as f64 / workload.calibration);
-        let reverses = (careful < 1.0 && wanted > workload.replicas) || (careful > 1.0 && wanted < workload.replicas);
-        Ok(count(if reverses { workload.replicas } else { wanted }))
+        let desired = round_up(conservative_ratio * uses.len() as f64 / workload.calibration);
+        let reverses = (conservative_ratio < 1.0 && desired > workload.replicas)
+            || (conservative_ratio > 1.0 && desired < workload.replicas);
+        Ok(count(if reverses { workload.replicas } else { desired }))
     }
 
-    fn group(&self, pods: &[Pod], uses: &Uses, resource: &str, now: Timestamp) -> Groups {
-        let mut groups = Groups::default();
+    fn group_pods(&self, pods: &[Pod], uses: &UsageByPod, resource: &str, now: Timestamp) -> PodGroups {
+        let mut groups = PodGroups::default();
         for pod in pods {
             let key = || pod.key.clone();
             if pod.terminating || pod.phase == "Failed" {
@@ -231,10 +237,10 @@ impl ReplicaCalculator {
     }
 }
 
-impl Aim {
-    fn measure(&self, uses: &Uses) -> Result<Ratio, ReplicaCountError> {
+impl UsageTarget {
+    fn measure(&self, uses: &UsageByPod) -> Result<Ratio, ReplicaCountError> {
         match self {
-            Aim::Utilization { percent, requests } => {
+            UsageTarget::Utilization { percent, requests } => {
                 let known = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
                 let (mut used, mut requested, mut pods) = (0_i128, 0_i128, 0_i128);
                 for (value, request) in known {
@@ -250,7 +256,7 @@ impl Aim {
                 let usage = i64::try_from(used / pods).unwrap_or(i64::MAX);
                 Ok(Ratio { ratio, utilization: Some(utilization), usage })
             }
-            Aim::Usage(target) => {
+            UsageTarget::Usage(target) => {
                 let used: i128 = uses.values().map(|used| i128::from(used.value)).sum();
                 let pods = i128::try_from(uses.len()).unwrap_or(i128::MAX);
                 let usage = i64::try_from(used / pods.max(1)).unwrap_or(i64::MAX);
@@ -262,16 +268,16 @@ impl Aim {
     /// The pod's usage at the target, or its request if that is higher.
     fn full_usage(&self, pod: &PodKey) -> i64 {
         match self {
-            Aim::Utilization { percent, requests } => {
+            UsageTarget::Utilization { percent, requests } => {
                 let request = requests.get(pod).copied().unwrap_or_default();
                 request.saturating_mul(i64::from((*percent).max(100))) / 100
             }
-            Aim::Usage(target) => *target,
+            UsageTarget::Usage(target) => *target,
         }
     }
 }
 
-fn fill(uses: &mut Uses, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(&PodKey) -> i64) {
+fn add_usage(uses: &mut UsageByPod, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(&PodKey) -> i64) {
     let used = |key: &PodKey| PodUsage { value: value(key), at, window: SignedDuration::ZERO };
     uses.extend(pods.iter().map(|key| (key.clone(), used(key))));
 }
@@ -294,7 +300,7 @@ fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTr
 }
 
 /// Rounds up. NaN becomes 0, and values out of range saturate.
-fn whole(replicas: f64) -> i32 {
+fn round_up(replicas: f64) -> i32 {
     replicas.ceil() as i32
 }
 

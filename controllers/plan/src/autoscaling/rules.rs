@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::cron::{Schedule, zone};
+use super::cron::{Schedule, find_time_zone};
 
 /// Default number of runs kept per outcome.
 const DEFAULT_HISTORY_LIMIT: i32 = 3;
@@ -23,7 +23,7 @@ pub struct Timers {
     target: Option<CrossVersionObjectReference>,
     timers: Vec<Timer>,
     /// Finished runs that are not in the status yet.
-    unrecorded: Vec<Run>,
+    unrecorded: Vec<FinishedRun>,
 }
 
 /// The timer of a rule that is not suspended.
@@ -41,16 +41,16 @@ struct ActiveTimer {
 
 /// A rule that is due.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Due {
+pub struct DueRule {
     pub rule: CronFederatedHPARule,
     pub at: Timestamp,
 }
 
 /// A finished run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
-    pub due: Due,
-    pub done: Timestamp,
+pub struct FinishedRun {
+    pub due: DueRule,
+    pub finished_at: Timestamp,
     pub failed: Option<String>,
 }
 
@@ -58,12 +58,12 @@ fn is_suspended(rule: &CronFederatedHPARule) -> bool {
     rule.suspend.unwrap_or_default()
 }
 
-fn start(rule: &CronFederatedHPARule, local: &TimeZone) -> Result<Schedule, String> {
-    let standard = match rule.time_zone.as_deref() {
+fn parse_schedule(rule: &CronFederatedHPARule, local: &TimeZone) -> Result<Schedule, String> {
+    let default_zone = match rule.time_zone.as_deref() {
         None => local.clone(),
-        Some(name) => zone(name, local).ok_or_else(|| format!("unknown time zone {name}"))?,
+        Some(name) => find_time_zone(name, local).ok_or_else(|| format!("unknown time zone {name}"))?,
     };
-    Schedule::parse(&rule.schedule, standard, local)
+    Schedule::parse(&rule.schedule, default_zone, local)
         .map_err(|error| format!("cron expression failed to be parsed: {error}"))
 }
 
@@ -71,7 +71,7 @@ impl Timers {
     /// Synchronizes the timers with the spec. Rules that are new or changed get new timers; if the target changed,
     /// all do. Returns the error of each invalid rule once. On the first call after a restart, a run that the status
     /// announced and that did not happen is due.
-    pub fn follow(
+    pub fn synchronize(
         &mut self,
         spec: &CronFederatedHPASpec,
         status: &CronFederatedHPAStatus,
@@ -91,8 +91,8 @@ impl Timers {
             let timer = match known.filter(|timer| timer.state.is_ok()) {
                 Some(timer) => timer,
                 None => {
-                    let state = start(rule, local).map(|schedule| {
-                        let missed = if first { missed(&schedule, status, &rule.name, now) } else { None };
+                    let state = parse_schedule(rule, local).map(|schedule| {
+                        let missed = if first { find_missed_run(&schedule, status, &rule.name, now) } else { None };
                         let next = missed.or_else(|| schedule.next(now));
                         ActiveTimer { schedule, next }
                     });
@@ -109,7 +109,7 @@ impl Timers {
 
     /// Rules that are due now, earliest first, and advances their timers. A run that is more than one period late
     /// (after a clock change or downtime) is skipped, because the next run is near.
-    pub fn due(&mut self, now: Timestamp) -> Vec<Due> {
+    pub fn take_due(&mut self, now: Timestamp) -> Vec<DueRule> {
         let mut found = Vec::new();
         for timer in &mut self.timers {
             let Ok(started) = &mut timer.state else { continue };
@@ -122,7 +122,7 @@ impl Timers {
             }
             let in_time = started.schedule.next(next).is_none_or(|second| now < second);
             if in_time || now.duration_since(next) <= MAX_DELAY {
-                found.push(Due { rule: timer.rule.clone(), at: next });
+                found.push(DueRule { rule: timer.rule.clone(), at: next });
             }
             started.next = following;
         }
@@ -136,22 +136,22 @@ impl Timers {
     }
 
     /// True if any rule has an invalid schedule.
-    pub fn has_refused(&self) -> bool {
+    pub fn has_invalid_rules(&self) -> bool {
         self.timers.iter().any(|timer| timer.state.is_err())
     }
 
-    fn next_of(&self, rule: &str) -> Option<Timestamp> {
+    fn next_run_of(&self, rule: &str) -> Option<Timestamp> {
         let timer = self.timers.iter().find(|timer| timer.rule.name == rule)?;
         timer.state.as_ref().ok()?.next
     }
 
     /// Records a finished run until it is in the status.
-    pub fn done(&mut self, run: Run) {
+    pub fn add_run(&mut self, run: FinishedRun) {
         self.unrecorded.push(run);
     }
 
     /// Drops the recorded runs after the status was written.
-    pub fn recorded(&mut self) {
+    pub fn clear_recorded(&mut self) {
         self.unrecorded.clear();
     }
 
@@ -165,7 +165,7 @@ impl Timers {
         histories.retain(|history| spec.rules.iter().any(|rule| rule.name == history.rule_name));
         for rule in &spec.rules {
             let is_invalid = self.timers.iter().any(|timer| timer.rule.name == rule.name && timer.state.is_err());
-            let next = self.next_of(&rule.name).map(Time);
+            let next = self.next_run_of(&rule.name).map(Time);
             match histories.iter_mut().find(|history| history.rule_name == rule.name) {
                 Some(history) => history.next_execution_time = next,
                 None if is_invalid => {}
@@ -186,7 +186,12 @@ impl Timers {
 }
 
 /// The missed run of a rule: the next run in the status, if it is past and the schedule agrees.
-fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now: Timestamp) -> Option<Timestamp> {
+fn find_missed_run(
+    schedule: &Schedule,
+    status: &CronFederatedHPAStatus,
+    rule: &str,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let history = status.execution_histories.iter().find(|history| history.rule_name == rule)?;
     let announced = history.next_execution_time.as_ref()?.0;
     let before = announced.checked_sub(SignedDuration::from_secs(1)).ok()?;
@@ -195,9 +200,9 @@ fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now:
 }
 
 /// Adds a run at the front of its history, and truncates the history to the limits.
-fn record(history: &mut ExecutionHistory, run: &Run) {
+fn record(history: &mut ExecutionHistory, run: &FinishedRun) {
     let rule = &run.due.rule;
-    let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.done)));
+    let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.finished_at)));
     let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(DEFAULT_HISTORY_LIMIT)).unwrap_or_default();
     match &run.failed {
         None => {

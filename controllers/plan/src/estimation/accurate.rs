@@ -17,46 +17,46 @@ pub struct EstimatorResponses(BTreeMap<String, Option<i32>>);
 
 impl EstimatorResponses {
     /// Karmada's estimators return a negative number if they cannot estimate.
-    pub fn note(&mut self, cluster: String, answer: Option<i32>) {
+    pub fn insert(&mut self, cluster: String, answer: Option<i32>) {
         self.0.insert(cluster, answer.filter(|fits| *fits >= 0));
     }
 
-    pub fn of(&self, cluster: &str) -> Option<i32> {
+    pub fn get(&self, cluster: &str) -> Option<i32> {
         self.0.get(cluster).copied().flatten()
     }
 
-    fn knows(&self, cluster: &str) -> bool {
+    fn contains(&self, cluster: &str) -> bool {
         self.0.contains_key(cluster)
     }
 }
 
 /// Crowsnest's own estimator, combined with the results of scheduler estimators.
-pub struct Accurate<'a> {
+pub struct CombinedEstimator<'a> {
     own: &'a dyn Estimate,
     clusters: &'a [Arc<ClusterFacts>],
-    answers: &'a EstimatorResponses,
+    responses: &'a EstimatorResponses,
     /// Indexes of clusters that were estimated without a result of their scheduler estimator.
-    unasked: Mutex<BTreeSet<usize>>,
+    unqueried: Mutex<BTreeSet<usize>>,
 }
 
-impl<'a> Accurate<'a> {
-    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], answers: &'a EstimatorResponses) -> Self {
-        Accurate { own, clusters, answers, unasked: Mutex::default() }
+impl<'a> CombinedEstimator<'a> {
+    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], responses: &'a EstimatorResponses) -> Self {
+        CombinedEstimator { own, clusters, responses, unqueried: Mutex::default() }
     }
 
     /// Clusters whose scheduler estimators must be queried before the decision is repeated.
-    pub fn unasked(self) -> Vec<String> {
+    pub fn unqueried(self) -> Vec<String> {
         let name = |index: &usize| self.clusters.get(*index).map(|facts| facts.name().to_owned());
-        self.unasked.lock().iter().filter_map(name).collect()
+        self.unqueried.lock().iter().filter_map(name).collect()
     }
 
-    fn smaller(&self, among: &[usize], own: Vec<Option<i32>>) -> Vec<Option<i32>> {
+    fn take_smaller(&self, among: &[usize], own: Vec<Option<i32>>) -> Vec<Option<i32>> {
         let smaller = |(index, own): (&usize, Option<i32>)| {
             let name = self.clusters.get(*index)?.name();
-            if !self.answers.knows(name) {
-                self.unasked.lock().insert(*index);
+            if !self.responses.contains(name) {
+                self.unqueried.lock().insert(*index);
             }
-            match (own, self.answers.of(name)) {
+            match (own, self.responses.get(name)) {
                 (Some(own), Some(theirs)) => Some(own.min(theirs)),
                 (own, theirs) => own.or(theirs),
             }
@@ -65,25 +65,25 @@ impl<'a> Accurate<'a> {
     }
 }
 
-impl Estimate for Accurate<'_> {
+impl Estimate for CombinedEstimator<'_> {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        self.smaller(among, self.own.replicas(among, requirements))
+        self.take_smaller(among, self.own.replicas(among, requirements))
     }
 
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.smaller(among, self.own.component_sets(among, components, namespace))
+        self.take_smaller(among, self.own.component_sets(among, components, namespace))
     }
 }
 
 /// A workload that is assigned to a cluster and does not run there yet, in the form in which estimators receive it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Assumed {
+pub struct AssumedWorkload {
     pub namespace: String,
     pub components: Vec<Component>,
 }
 
 /// A component of identical pods.
-pub(super) fn component(part: &PodSet, pods: i32) -> Component {
+pub(super) fn to_component(part: &PodSet, pods: i32) -> Component {
     let amount = |amount: &Amount| {
         let text = if amount.name == "cpu" { format!("{}m", amount.units) } else { amount.units.to_string() };
         (amount.name.clone(), Quantity(text))
@@ -134,16 +134,16 @@ mod tests {
         #[case] own: Option<i32>,
         #[case] theirs: Option<Option<i32>>,
         #[case] expected: Option<i32>,
-        #[case] unasked: &[&str],
+        #[case] unqueried: &[&str],
     ) {
         let (own, clusters) = (Own(own), [facts("m1"), facts("m2")]);
-        let mut answers = EstimatorResponses::default();
+        let mut responses = EstimatorResponses::default();
         if let Some(theirs) = theirs {
-            answers.note("m2".to_owned(), theirs);
+            responses.insert("m2".to_owned(), theirs);
         }
-        let accurate = Accurate::new(&own, &clusters, &answers);
+        let accurate = CombinedEstimator::new(&own, &clusters, &responses);
         assert_eq!(accurate.replicas(&[1], None), [expected]);
         assert_eq!(accurate.component_sets(&[1], &[], "ns"), [expected]);
-        assert_eq!(accurate.unasked(), unasked);
+        assert_eq!(accurate.unqueried(), unqueried);
     }
 }

@@ -29,7 +29,7 @@ pub enum LimitingFactor {
 impl Estimator<'_> {
     /// The limiting factor for the cluster at an index, including `answer`, the result of its scheduler estimator.
     /// `None` for a binding without replicas.
-    pub fn bound(
+    pub fn limiting_factor(
         &self,
         index: usize,
         spec: &ResourceBindingSpec,
@@ -39,30 +39,30 @@ impl Estimator<'_> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
         }
-        let room = self.rooms.get(index)?;
-        let ask = |room: FreeCapacity| {
+        let capacity = self.free_capacities.get(index)?;
+        let estimate = |capacity: FreeCapacity| {
             let cache = EstimateCache::default();
-            let estimator = Estimator { rooms: vec![Arc::new(room)], cache: &cache };
+            let estimator = Estimator { free_capacities: vec![Arc::new(capacity)], cache: &cache };
             let answers = match sets {
                 true => estimator.component_sets(&[0], &spec.components, &spec.resource.namespace),
                 false => estimator.replicas(&[0], spec.replica_requirements.as_ref()),
             };
             answers.first().copied().flatten()
         };
-        let whole = ask(room.as_ref().clone());
+        let whole = estimate(capacity.as_ref().clone());
         if answer.is_some_and(|answer| whole.is_none_or(|own| answer < own)) {
             return Some(LimitingFactor::Estimator);
         }
-        if whole < ask(room.unpromised()) {
+        if whole < estimate(capacity.without_promises()) {
             return Some(LimitingFactor::Promised);
         }
-        if whole < ask(room.unlimited()) {
+        if whole < estimate(capacity.without_quotas()) {
             return Some(LimitingFactor::Quota);
         }
-        if whole < ask(room.without_nodes()) {
+        if whole < estimate(capacity.without_nodes()) {
             return Some(LimitingFactor::Nodes);
         }
-        Some(if room.is_modelled() { LimitingFactor::Models } else { LimitingFactor::Summary })
+        Some(if capacity.has_models() { LimitingFactor::Models } else { LimitingFactor::Summary })
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
 
     fn nodes(cpus: &[&str]) -> Nodes {
         let node = |(nth, cpu): (usize, &&str)| {
-            NodeFacts::of(&json!({
+            NodeFacts::from_json(&json!({
                 "metadata": {"name": format!("n{nth}")},
                 "status": {
                     "allocatable": {"cpu": cpu, "pods": "110"},
@@ -122,9 +122,9 @@ mod tests {
         #[case] expected: Option<LimitingFactor>,
     ) {
         let known = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
-        let room = Ledger::new(Gates::default()).room(&facts("4"), &known, &BindingKey::default());
+        let capacity = Ledger::new(Gates::default()).free_capacity(&facts("4"), &known, &BindingKey::default());
         let cache = EstimateCache::default();
-        let estimator = Estimator { rooms: vec![room], cache: &cache };
-        assert_eq!(estimator.bound(0, &spec(fields), false, answer), expected);
+        let estimator = Estimator { free_capacities: vec![capacity], cache: &cache };
+        assert_eq!(estimator.limiting_factor(0, &spec(fields), false, answer), expected);
     }
 }

@@ -21,7 +21,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    pub fn of(node: &Value) -> Self {
+    pub fn from_json(node: &Value) -> Self {
         let condition = |condition: &&Value| unstructured::text(condition, &["type"]) == "Ready";
         let conditions = unstructured::at(node, &["status", "conditions"]).and_then(Value::as_array);
         let ready = conditions.into_iter().flatten().find(condition);
@@ -37,7 +37,7 @@ impl NodeFacts {
             ready: ready.is_some_and(|condition| unstructured::text(condition, &["status"]) == "True"),
             labels: unstructured::labels(node),
             taints,
-            allocatable: Resources::of_json(unstructured::at(node, &["status", "allocatable"])),
+            allocatable: Resources::from_json(unstructured::at(node, &["status", "allocatable"])),
         }
     }
 }
@@ -53,7 +53,7 @@ pub struct PodFacts {
 }
 
 impl PodFacts {
-    pub fn of(pod: &Value) -> Self {
+    pub fn from_json(pod: &Value) -> Self {
         let mut request = pod.get("spec").map(|spec| pod_request(spec, false)).unwrap_or_default();
         request.pods = 1;
         PodFacts {
@@ -64,7 +64,7 @@ impl PodFacts {
     }
 
     /// True if the pod's requests count against its node. A terminating pod counts until it is deleted.
-    pub fn takes_room(&self) -> bool {
+    pub fn counts_against_node(&self) -> bool {
         !self.node.is_empty() && !self.finished
     }
 }
@@ -79,7 +79,7 @@ pub struct FreeNode {
 /// Free resources per node, in the given order: allocatable less the requests of unfinished pods.
 pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
     let mut used: BTreeMap<&str, Resources> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| pod.takes_room()) {
+    for pod in pods.iter().filter(|pod| pod.counts_against_node()) {
         used.entry(pod.node.as_str()).or_default().add(&pod.request);
     }
     nodes
@@ -105,18 +105,18 @@ pub fn node_summary<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> NodeSumma
 
 /// Allocatable resources of a node, in the quantity format of the node.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Vec<(String, Quantity)>);
+pub struct FormattedAllocatable(Vec<(String, Quantity)>);
 
-impl Written {
-    pub fn of(node: &Value) -> Self {
+impl FormattedAllocatable {
+    pub fn from_node(node: &Value) -> Self {
         let list = unstructured::at(node, &["status", "allocatable"]).and_then(Value::as_object);
         let read = |(name, value): (&String, &Value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?));
-        Written(list.into_iter().flatten().filter_map(read).collect())
+        FormattedAllocatable(list.into_iter().flatten().filter_map(read).collect())
     }
 }
 
 /// Quantities of equal value in different formats are different.
-impl PartialEq for Written {
+impl PartialEq for FormattedAllocatable {
     fn eq(&self, other: &Self) -> bool {
         let same = |(one, other): (&(String, Quantity), &(String, Quantity))| {
             one == other && one.1.format() == other.1.format()
@@ -129,7 +129,7 @@ impl PartialEq for Written {
 /// pods (allocated), and the number of nodes per resource model. `free` has the free resources of each node, in the
 /// nodes' order.
 pub fn resource_summary<'a>(
-    allocatable: impl Iterator<Item = &'a Written>,
+    allocatable: impl Iterator<Item = &'a FormattedAllocatable>,
     pods: impl Iterator<Item = &'a PodFacts>,
     free: impl Iterator<Item = &'a Resources>,
     models: &[ResourceModel],
@@ -138,19 +138,19 @@ pub fn resource_summary<'a>(
     for pod in pods {
         if pod.node.is_empty() {
             allocating.add(&pod.request);
-        } else if pod.takes_room() {
+        } else if pod.counts_against_node() {
             allocated.add(&pod.request);
         }
     }
     ResourceSummary {
-        allocatable: sum_as_written(allocatable),
+        allocatable: sum_formatted(allocatable),
         allocating: allocating.to_list(),
         allocated: allocated.to_list(),
-        allocatable_modelings: modelings(models, free),
+        allocatable_modelings: count_modelings(models, free),
     }
 }
 
-fn sum_as_written<'a>(lists: impl Iterator<Item = &'a Written>) -> crowsnest_api::policy::ResourceList {
+fn sum_formatted<'a>(lists: impl Iterator<Item = &'a FormattedAllocatable>) -> crowsnest_api::policy::ResourceList {
     let mut sums: BTreeMap<&str, Quantity> = BTreeMap::new();
     for (name, quantity) in lists.flat_map(|list| &list.0) {
         match sums.get_mut(name.as_str()) {
@@ -164,10 +164,13 @@ fn sum_as_written<'a>(lists: impl Iterator<Item = &'a Written>) -> crowsnest_api
 }
 
 /// Nodes per grade. As in Karmada, counting stops at the first node without a free pod slot.
-fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resources>) -> Vec<AllocatableModeling> {
+fn count_modelings<'a>(
+    models: &[ResourceModel],
+    free: impl Iterator<Item = &'a Resources>,
+) -> Vec<AllocatableModeling> {
     let mut counts = vec![0_i64; models.len()];
     for free in free.take_while(|free| free.pods > 0) {
-        if let Some(count) = grade_of(models, free).and_then(|index| counts.get_mut(index)) {
+        if let Some(count) = find_model(models, free).and_then(|index| counts.get_mut(index)) {
             *count += 1;
         }
     }
@@ -176,7 +179,7 @@ fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resour
 
 /// Index of the model of a node: for each resource the highest model whose minimum the node reaches, and of these the
 /// lowest.
-fn grade_of(models: &[ResourceModel], free: &Resources) -> Option<usize> {
+fn find_model(models: &[ResourceModel], free: &Resources) -> Option<usize> {
     let names = models.first()?.ranges.iter().map(|range| range.name.as_str());
     let class = |name: &str| {
         let reaches = |model: &ResourceModel| {

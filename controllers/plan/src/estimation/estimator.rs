@@ -10,37 +10,37 @@ use super::request::EstimateRequest;
 /// Number of replicas that fit.
 pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
-    answer(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, ask| {
-        ask.parts.iter().map(|part| nodes.replicas(part)).sum()
+    estimate(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, request| {
+        request.parts.iter().map(|part| nodes.replicas(part)).sum()
     })
 }
 
 /// Number of whole component sets that fit.
 pub fn component_sets(known: &CapacityFacts, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
-    answer(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, ask| {
-        nodes.sets(&ask.parts, i64::from(i32::MAX))
+    estimate(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, request| {
+        nodes.sets(&request.parts, i64::from(i32::MAX))
     })
 }
 
-fn answer(
+fn estimate(
     known: &CapacityFacts,
-    ask: &EstimateRequest,
+    request: &EstimateRequest,
     namespace: &str,
     assumed: &[Promise],
     fits: impl FnOnce(&super::nodes::Nodes, &EstimateRequest) -> i64,
 ) -> i32 {
     let Some(nodes) = known.nodes.as_deref().filter(|nodes| !nodes.is_empty()) else { return 0 };
     let fits = match assumed {
-        [] => fits(nodes, ask),
+        [] => fits(nodes, request),
         assumed => {
             let mut left = nodes.clone();
             for (part, pods) in assumed.iter().flat_map(Promise::parts) {
-                left.put(part, i64::from(pods));
+                left.place_pods(part, i64::from(pods));
             }
-            fits(&left, ask)
+            fits(&left, request)
         }
     };
-    let allowed = known.quotas.as_ref().and_then(|quotas| quotas.allow(ask, namespace, assumed.iter()));
+    let allowed = known.quotas.as_ref().and_then(|quotas| quotas.limit(request, namespace, assumed.iter()));
     i32::try_from(fits.min(allowed.unwrap_or(i64::MAX))).unwrap_or(i32::MAX)
 }
 
@@ -56,14 +56,14 @@ mod tests {
     use serde_json::{Value, json};
 
     fn node(name: &str, labels: Value, taints: Value) -> NodeFacts {
-        NodeFacts::of(&json!({
+        NodeFacts::from_json(&json!({
             "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints},
             "status": {"allocatable": {"cpu": "8", "memory": "16", "pods": "11"}},
         }))
     }
 
     fn pod(node: &str, cpu: &str, memory: &str) -> PodFacts {
-        PodFacts::of(&json!({"spec": {"nodeName": node, "containers": [
+        PodFacts::from_json(&json!({"spec": {"nodeName": node, "containers": [
             {"resources": {"requests": {"cpu": cpu, "memory": memory}}},
         ]}}))
     }
@@ -91,7 +91,7 @@ mod tests {
         let quota = json!({"spec": {}, "status": {"hard": {"cpu": hard}, "used": {"cpu": used}}});
         let mut quotas = Quotas::default();
         let of = quotas.namespaces.entry("team".to_owned()).or_default();
-        of.insert("q".to_owned(), QuotaFacts::of(&quota));
+        of.insert("q".to_owned(), QuotaFacts::from_json(&quota));
         Arc::new(quotas)
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         // The untainted nodes have 3 and 8 free CPUs; a set takes 5.
         assert_eq!(component_sets(&known, &parts(), "team", &[]), 2);
-        let assumed = [Promise::assumed("team", &parts())];
+        let assumed = [Promise::from_components("team", &parts())];
         assert_eq!(component_sets(&known, &parts(), "team", &assumed), 1);
         // Without requests there is no limit.
         assert_eq!(component_sets(&known, &[], "team", &[]), i32::MAX);
@@ -159,8 +159,11 @@ mod tests {
     fn assumed_workloads_reduce_the_estimate() {
         let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         let given = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
-        let left =
-            replicas(&known, requirements_with_claim(Value::Null).as_ref(), &[Promise::assumed("other", &given)]);
+        let left = replicas(
+            &known,
+            requirements_with_claim(Value::Null).as_ref(),
+            &[Promise::from_components("other", &given)],
+        );
         assert_eq!(left, 7, "three pods fill the second node, and one is on the third");
     }
 

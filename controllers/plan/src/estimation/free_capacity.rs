@@ -23,14 +23,14 @@ pub struct CapacityFacts {
 }
 
 impl CapacityFacts {
-    pub(super) fn is(&self, other: &CapacityFacts) -> bool {
+    pub(super) fn is_same(&self, other: &CapacityFacts) -> bool {
         fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
             a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
         }
         same(self.nodes.as_ref(), other.nodes.as_ref()) && same(self.quotas.as_ref(), other.quotas.as_ref())
     }
 
-    fn bounds(&self, namespace: &str) -> bool {
+    fn has_quotas(&self, namespace: &str) -> bool {
         self.quotas.as_ref().is_some_and(|quotas| quotas.namespaces.contains_key(namespace))
     }
 }
@@ -57,22 +57,22 @@ impl FreeCapacity {
 
     /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
     /// the cost depends on the number of distinct pod shapes.
-    pub(super) fn less<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
+    pub(super) fn subtract_promises<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
         self.id = id;
         let mut alike: Vec<(&PodSet, i64)> = Vec::new();
-        let mut places: HashMap<&Resources, Vec<usize>> = HashMap::new();
+        let mut indexes: HashMap<&Resources, Vec<usize>> = HashMap::new();
         for promise in promises {
             for (part, pods) in promise.parts() {
-                let places = places.entry(&part.request).or_default();
-                match places.iter().find(|index| alike[**index].0.claim == part.claim) {
+                let indexes = indexes.entry(&part.request).or_default();
+                match indexes.iter().find(|index| alike[**index].0.claim == part.claim) {
                     Some(index) => alike[*index].1 += i64::from(pods),
                     None => {
-                        places.push(alike.len());
+                        indexes.push(alike.len());
                         alike.push((part, i64::from(pods)));
                     }
                 }
             }
-            if self.known.bounds(&promise.namespace) {
+            if self.known.has_quotas(&promise.namespace) {
                 self.promises.push(Arc::clone(promise));
             }
         }
@@ -84,20 +84,20 @@ impl FreeCapacity {
         self.nodes = self.nodes.take().or_else(|| known.cloned());
         self.models = self.models.take().or_else(|| modelled.cloned());
         for (part, pods) in alike {
-            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
-            self.models.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
+            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
+            self.models.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
             self.promised.add(part, pods);
         }
         self
     }
 
     /// Free capacity if there were no reservations.
-    pub fn unpromised(&self) -> Self {
+    pub fn without_promises(&self) -> Self {
         FreeCapacity::new(0, self.summary.clone(), self.known.clone())
     }
 
     /// Free capacity if there were no quotas.
-    pub fn unlimited(&self) -> Self {
+    pub fn without_quotas(&self) -> Self {
         FreeCapacity { id: 0, known: CapacityFacts { quotas: None, ..self.known.clone() }, ..self.clone() }
     }
 
@@ -107,7 +107,7 @@ impl FreeCapacity {
     }
 
     /// True if the status has counts per resource model.
-    pub fn is_modelled(&self) -> bool {
+    pub fn has_models(&self) -> bool {
         self.summary.as_ref().is_some_and(|summary| summary.models.is_some())
     }
 
@@ -115,34 +115,34 @@ impl FreeCapacity {
         self.nodes.as_ref().or(self.known.nodes.as_deref())
     }
 
-    /// The estimate: the smaller of what fits by status and by nodes.
-    pub fn fits(&self, ask: &EstimateRequest) -> i64 {
+    /// Number of replicas or sets that fit: the smaller of the numbers by status and by nodes, without quotas.
+    pub fn estimate(&self, request: &EstimateRequest) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
-        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
+        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(request, &self.promised, models));
         match self.nodes() {
             None => from_summary,
-            Some(nodes) if ask.what == EstimateKind::Sets => nodes.sets(&ask.parts, from_summary),
-            Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(from_summary),
+            Some(nodes) if request.kind == EstimateKind::Sets => nodes.sets(&request.parts, from_summary),
+            Some(nodes) => request.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(from_summary),
         }
     }
 
-    /// Number that the quotas of a namespace allow. `None` without a limit.
-    pub fn allows(&self, ask: &EstimateRequest, namespace: &str) -> Option<i64> {
+    /// Number of replicas or sets that the quotas of a namespace allow. `None` if they set no limit.
+    pub fn quota_limit(&self, request: &EstimateRequest, namespace: &str) -> Option<i64> {
         let promises = self.promises.iter().map(AsRef::as_ref);
-        self.known.quotas.as_ref()?.allow(ask, namespace, promises)
+        self.known.quotas.as_ref()?.limit(request, namespace, promises)
     }
 }
 
 /// Maximum number of cached results, 16 bytes each.
-const KEPT: usize = 1 << 20;
+const MAX_CACHED_RESULTS: usize = 1 << 20;
 
 /// Id of the [`FreeCapacity`] and result, by index of the cluster.
-type Answers = Vec<(u64, i64)>;
+type CachedEstimates = Vec<(u64, i64)>;
 
 /// Cache of estimates. While the free capacity of a cluster keeps its id, a cached estimate costs one comparison.
 #[derive(Debug)]
 pub struct EstimateCache {
-    answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<Answers>>>,
+    answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<CachedEstimates>>>,
 }
 
 impl Default for EstimateCache {
@@ -153,38 +153,41 @@ impl Default for EstimateCache {
 
 impl EstimateCache {
     /// Estimates for the free capacities at these indexes, together with the shared request.
-    pub(super) fn fits(
+    pub(super) fn estimate(
         &self,
-        ask: EstimateRequest,
-        rooms: &[Arc<FreeCapacity>],
+        request: EstimateRequest,
+        free_capacities: &[Arc<FreeCapacity>],
         among: &[usize],
     ) -> (Arc<EstimateRequest>, Vec<i64>) {
-        let known =
-            self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));
-        let (ask, answers) = known.unwrap_or_else(|| (Arc::new(ask), Arc::default()));
-        let mut news: Option<Answers> = None;
+        let known = self
+            .answers
+            .lock()
+            .get_key_value(&request)
+            .map(|(request, answers)| (Arc::clone(request), Arc::clone(answers)));
+        let (request, answers) = known.unwrap_or_else(|| (Arc::new(request), Arc::default()));
+        let mut updated: Option<CachedEstimates> = None;
         let mut answer = |index: &usize| {
-            let room = rooms.get(*index)?;
-            let known = answers.get(*index).filter(|(id, _)| *id == room.id && room.id != 0);
+            let capacity = free_capacities.get(*index)?;
+            let known = answers.get(*index).filter(|(id, _)| *id == capacity.id && capacity.id != 0);
             Some(known.map_or_else(
                 || {
-                    let answer = room.fits(&ask);
-                    let news = news.get_or_insert_with(|| answers.as_ref().clone());
-                    news.resize(news.len().max(rooms.len()), (0, 0));
-                    news[*index] = (room.id, answer);
+                    let answer = capacity.estimate(&request);
+                    let updated = updated.get_or_insert_with(|| answers.as_ref().clone());
+                    updated.resize(updated.len().max(free_capacities.len()), (0, 0));
+                    updated[*index] = (capacity.id, answer);
                     answer
                 },
                 |(_, answer)| *answer,
             ))
         };
         let fits = among.iter().map(|index| answer(index).unwrap_or_default()).collect();
-        if let Some(news) = news {
+        if let Some(updated) = updated {
             let mut kept = self.answers.lock();
-            kept.put(Arc::clone(&ask), Arc::new(news));
-            while kept.len() > (KEPT / rooms.len().max(1)).max(1) {
+            kept.put(Arc::clone(&request), Arc::new(updated));
+            while kept.len() > (MAX_CACHED_RESULTS / free_capacities.len().max(1)).max(1) {
                 kept.pop_lru();
             }
         }
-        (ask, fits)
+        (request, fits)
     }
 }

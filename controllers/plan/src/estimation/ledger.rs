@@ -2,9 +2,10 @@
 //! does not assign the same capacity twice.
 //!
 //! A decision immediately reserves the pods that its clusters did not have before ([`Ledger::promise`]). After the
-//! write succeeded ([`Ledger::written`]), a reservation lasts until the pods run: all of them once the cluster
-//! reports Healthy, otherwise as many as it reports ready. It also ends with its binding, with its target cluster,
-//! and after [`LIFE`]. If the write failed ([`Ledger::failed`]), the previous reservations are restored.
+//! write succeeded ([`Ledger::confirm_write`]), a reservation lasts until the pods run: all of them once the cluster
+//! reports Healthy, otherwise as many as it reports ready. It also ends with its binding, with its target cluster, and
+//! after [`RESERVATION_LIFETIME`]. If the write failed ([`Ledger::discard_write`]), the previous reservations are
+//! restored.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +17,7 @@ use crowsnest_api::work::{
     AggregatedStatusItem, Component, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, TargetCluster,
 };
 
-use super::accurate::{Assumed, component};
+use super::accurate::{AssumedWorkload, to_component};
 use super::free_capacity::{CapacityFacts, FreeCapacity};
 use super::request::PodSet;
 use super::summary::Summary;
@@ -26,8 +27,8 @@ use crate::scheduling::ClusterFacts;
 /// A monotonic time, as the duration since a fixed start.
 pub type Moment = Duration;
 
-/// A reservation expires after this time.
-pub const LIFE: Duration = Duration::from_secs(300);
+/// Time after the decision at which a reservation expires.
+pub const RESERVATION_LIFETIME: Duration = Duration::from_secs(300);
 
 /// Reservation: pods of one binding that do not run in one cluster yet.
 #[derive(Debug, PartialEq)]
@@ -35,13 +36,14 @@ pub struct Promise {
     /// Namespace of the pods.
     pub namespace: String,
     parts: Arc<[PodSet]>,
+    /// Number of reserved pods of each part.
     pods: Vec<i32>,
 }
 
 impl Promise {
     /// Reservation of another scheduler, for pods that it assigned.
-    pub fn assumed(namespace: &str, components: &[Component]) -> Self {
-        let parts: Arc<[PodSet]> = components.iter().map(PodSet::of_component).collect();
+    pub fn from_components(namespace: &str, components: &[Component]) -> Self {
+        let parts: Arc<[PodSet]> = components.iter().map(PodSet::from_component).collect();
         let pods = components.iter().map(|component| component.replicas).collect();
         Promise { namespace: namespace.to_owned(), parts, pods }
     }
@@ -59,21 +61,24 @@ impl Promise {
 /// Assignment of a binding to one cluster, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Share {
+    /// Number of pods of each part.
     assigned: Vec<i32>,
-    /// Number of pods that the cluster reported.
-    shown: Vec<i32>,
-    /// True if the cluster was not healthy since the decision. Only then does a Healthy report mean that all pods
-    /// run.
-    waited: bool,
+    /// Number of pods of each part that the cluster reported.
+    reported: Vec<i32>,
+    /// True if the workload was not Healthy in the cluster at some time since the decision. Only then does a report of
+    /// Healthy mean that all pods run, because an earlier report can precede the decision.
+    was_unhealthy: bool,
 }
 
 impl Share {
-    fn is_shown(&self) -> bool {
-        self.assigned.iter().zip(&self.shown).all(|(assigned, shown)| shown >= assigned)
+    /// True if the cluster reported all assigned pods.
+    fn is_complete(&self) -> bool {
+        self.assigned.iter().zip(&self.reported).all(|(assigned, reported)| reported >= assigned)
     }
 
+    /// Number of assigned pods of each part that the cluster did not report.
     fn missing(&self) -> Vec<i32> {
-        self.assigned.iter().zip(&self.shown).map(|(assigned, shown)| (assigned - shown).max(0)).collect()
+        self.assigned.iter().zip(&self.reported).map(|(assigned, reported)| (assigned - reported).max(0)).collect()
     }
 }
 
@@ -85,54 +90,59 @@ struct Decision {
     shares: BTreeMap<String, Share>,
     /// Generation of the binding with this decision. Status of older generations is ignored.
     generation: i64,
+    /// Time at which the reservations expire.
     until: Moment,
 }
 
+/// Decisions about one binding.
 #[derive(Debug, Clone, Default)]
 struct Entry {
     /// The last decision that was written.
     kept: Option<Decision>,
     /// A decision whose write is in progress. It takes precedence until the write fails.
     writing: Option<Decision>,
-    /// Number of the reservation in each cluster's account.
-    counted: BTreeMap<String, u64>,
+    /// Number of the reservation in the account of each cluster.
+    numbers: BTreeMap<String, u64>,
 }
 
-/// Reservations in a cluster, in order, and its free capacity less these.
+/// Reservations in a cluster in the order of their numbers, and its cached free capacity.
 #[derive(Debug, Clone, Default)]
 struct Account {
     promises: BTreeMap<u64, Arc<Promise>>,
-    made: Option<Made>,
+    cached: Option<CachedCapacity>,
 }
 
+/// Free capacity of a cluster, and the facts from which it was calculated.
 #[derive(Debug, Clone)]
-struct Made {
+struct CachedCapacity {
     facts: Arc<ClusterFacts>,
     known: CapacityFacts,
     summary: Option<Arc<Summary>>,
-    /// With the number of the last reservation in it (0 for none). `None` after a reservation was released.
-    room: Option<(Arc<FreeCapacity>, u64)>,
+    /// The free capacity, and the number of the last reservation that is subtracted from it (0 for none). `None` after
+    /// one of these reservations was released.
+    free: Option<(Arc<FreeCapacity>, u64)>,
 }
 
-/// All reservations, and the free capacity per cluster. A clone serves what-if questions; both number their free capacities
-/// independently, so cached results of one are not valid for the other.
+/// All reservations, and the free capacity per cluster. A clone is used to simulate scheduling. Both number their
+/// free capacities independently, so cached estimates of one are not valid for the other.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     gates: Gates,
     entries: HashMap<BindingKey, Entry>,
     clusters: HashMap<String, Account>,
-    lapsing: BTreeSet<(Moment, BindingKey)>,
+    /// Expirations of decisions, also of replaced ones.
+    expirations: BTreeSet<(Moment, BindingKey)>,
     /// Last number of a reservation or free capacity.
     number: u64,
 }
 
 impl Ledger {
     pub fn new(gates: Gates) -> Self {
-        Ledger { gates, entries: HashMap::new(), clusters: HashMap::new(), lapsing: BTreeSet::new(), number: 0 }
+        Ledger { gates, entries: HashMap::new(), clusters: HashMap::new(), expirations: BTreeSet::new(), number: 0 }
     }
 
     /// True if the binding has reservations.
-    pub fn has(&self, key: &BindingKey) -> bool {
+    pub fn has_reservations(&self, key: &BindingKey) -> bool {
         self.entries.contains_key(key)
     }
 
@@ -149,50 +159,55 @@ impl Ledger {
         if !self.gates.scheduling_overcommit_protection || !spec.is_workload() {
             return;
         }
-        let parts: Arc<[PodSet]> = PodSet::of_workload(spec).into();
+        let parts: Arc<[PodSet]> = PodSet::from_workload(spec).into();
         let before = self.entries.get(key).and_then(|entry| entry.kept.as_ref());
         let mut shares = BTreeMap::new();
         for target in targets {
             let assigned: Vec<i32> = parts.iter().map(|part| pods(spec, part, target)).collect();
-            let held = spec.clusters.iter().find(|held| held.name == target.name);
+            let current = spec.clusters.iter().find(|current| current.name == target.name);
             let known = before.and_then(|before| Some((before, before.shares.get(&target.name)?)));
-            let shown = parts.iter().zip(&assigned).map(|(part, assigned)| {
-                let shown = match known {
-                    Some((before, share)) => before.shown(share, part),
-                    None => held.map_or(0, |held| pods(spec, part, held)),
+            let reported = parts.iter().zip(&assigned).map(|(part, assigned)| {
+                let reported = match known {
+                    Some((before, share)) => before.reported(share, part),
+                    None => current.map_or(0, |current| pods(spec, part, current)),
                 };
-                shown.min(*assigned)
+                reported.min(*assigned)
             });
-            let share = Share { shown: shown.collect(), assigned, waited: !is_healthy(item(status, &target.name)) };
-            if !share.is_shown() {
+            let share = Share {
+                reported: reported.collect(),
+                assigned,
+                was_unhealthy: !is_healthy(item(status, &target.name)),
+            };
+            if !share.is_complete() {
                 shares.insert(target.name.clone(), share);
             }
         }
-        let grew = shares.iter().any(|(name, share)| {
+        let has_grown = shares.iter().any(|(name, share)| {
             before.and_then(|before| before.shares.get(name)).is_none_or(|old| old.missing() != share.missing())
         });
-        let until = before.filter(|_| !grew).map_or(now + LIFE, |before| before.until);
+        let until = before.filter(|_| !has_grown).map_or(now + RESERVATION_LIFETIME, |before| before.until);
         let namespace = spec.resource.namespace.clone();
         let entry = self.entries.entry(key.clone()).or_default();
         entry.writing = Some(Decision { namespace, parts, shares, generation: 0, until });
-        self.count(key);
+        self.update_accounts(key);
     }
 
     /// Confirms that the decision was written with this generation.
-    pub fn written(&mut self, key: &BindingKey, generation: i64) {
+    pub fn confirm_write(&mut self, key: &BindingKey, generation: i64) {
         // The binding can have been deleted in the meantime.
         let Some(entry) = self.entries.get_mut(key) else { return };
         if let Some(written) = entry.writing.take() {
             entry.kept = Some(Decision { generation, ..written });
         }
-        self.count(key);
+        self.update_accounts(key);
     }
 
-    /// The write failed: restores the previous reservations. Returns true if that released capacity.
-    pub fn failed(&mut self, key: &BindingKey) -> bool {
+    /// Discards a decision whose write failed, and restores the previous reservations. Returns true if that released
+    /// capacity.
+    pub fn discard_write(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         entry.writing = None;
-        self.count(key)
+        self.update_accounts(key)
     }
 
     /// Updates reservations from a binding's status. Returns true if that released capacity.
@@ -213,10 +228,10 @@ impl Ledger {
             for (part, assigned) in parts.iter().zip(&mut share.assigned) {
                 *assigned = pods(spec, part, target).min(*assigned);
             }
-            share.look(item(status, name));
-            !share.is_shown()
+            share.update(item(status, name));
+            !share.is_complete()
         });
-        self.count(key)
+        self.update_accounts(key)
     }
 
     /// Removes the reservations of a binding that is deleted or no longer scheduled. Returns true if that released
@@ -224,36 +239,36 @@ impl Ledger {
     pub fn forget(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         (entry.kept, entry.writing) = (None, None);
-        self.count(key)
+        self.update_accounts(key)
     }
 
     /// Removes the reservations of all bindings that do not satisfy the predicate. Returns true if that released
     /// capacity.
-    pub fn retain(&mut self, stays: impl Fn(&BindingKey) -> bool) -> bool {
-        let gone: Vec<BindingKey> = self.entries.keys().filter(|key| !stays(key)).cloned().collect();
-        gone.iter().filter(|key| self.forget(key)).count() > 0
+    pub fn retain(&mut self, is_kept: impl Fn(&BindingKey) -> bool) -> bool {
+        let removed: Vec<BindingKey> = self.entries.keys().filter(|key| !is_kept(key)).cloned().collect();
+        removed.iter().filter(|key| self.forget(key)).count() > 0
     }
 
     /// Removes expired reservations. Returns true if that released capacity.
-    pub fn lapse(&mut self, now: Moment) -> bool {
+    pub fn expire(&mut self, now: Moment) -> bool {
         let mut freed = false;
-        while let Some((until, key)) = self.lapsing.first().cloned()
+        while let Some((until, key)) = self.expirations.first().cloned()
             && until <= now
         {
-            self.lapsing.pop_first();
+            self.expirations.pop_first();
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             // A write in progress has its own, later expiry.
             entry.kept = entry.kept.take().filter(|kept| kept.until > now);
             entry.writing = entry.writing.take().filter(|writing| writing.until > now);
-            freed |= self.count(&key);
+            freed |= self.update_accounts(&key);
         }
         freed
     }
 
     /// Drops the cached capacity of a cluster. Its reservations end with the targets of their bindings.
-    pub fn leave(&mut self, cluster: &str) {
+    pub fn remove_cluster(&mut self, cluster: &str) {
         if let Some(account) = self.clusters.get_mut(cluster) {
-            account.made = None;
+            account.cached = None;
             if account.promises.is_empty() {
                 self.clusters.remove(cluster);
             }
@@ -261,16 +276,16 @@ impl Ledger {
     }
 
     /// Updates the clusters' accounts from a binding's entry. Returns true if any of them has less reserved now.
-    fn count(&mut self, key: &BindingKey) -> bool {
+    fn update_accounts(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let decision = entry.writing.as_ref().or(entry.kept.as_ref());
-        let mut counted = std::mem::take(&mut entry.counted);
+        let mut numbers = std::mem::take(&mut entry.numbers);
         let mut freed = false;
         if let Some(Decision { namespace, parts, shares, .. }) = decision {
             for (cluster, share) in shares {
                 let promise = Promise { namespace: namespace.clone(), parts: Arc::clone(parts), pods: share.missing() };
                 let account = self.clusters.entry(cluster.clone()).or_default();
-                let number = match counted.remove(cluster) {
+                let number = match numbers.remove(cluster) {
                     Some(number) if account.promises.get(&number).is_some_and(|old| **old == promise) => number,
                     old => {
                         let old = old.and_then(|number| account.remove(number));
@@ -280,75 +295,86 @@ impl Ledger {
                         self.number
                     }
                 };
-                entry.counted.insert(cluster.clone(), number);
+                entry.numbers.insert(cluster.clone(), number);
             }
         }
-        for (cluster, number) in counted {
+        for (cluster, number) in numbers {
             freed = true;
             let Some(account) = self.clusters.get_mut(&cluster) else { continue };
             account.remove(number);
-            if account.promises.is_empty() && account.made.is_none() {
+            if account.promises.is_empty() && account.cached.is_none() {
                 self.clusters.remove(&cluster);
             }
         }
         let decisions = [&entry.kept, &entry.writing].into_iter().flatten();
-        let lasting = decisions.filter(|decision| !decision.shares.is_empty());
-        self.lapsing.extend(lasting.map(|decision| (decision.until, key.clone())));
-        let done = |decision: &Option<Decision>| decision.as_ref().is_none_or(|decision| decision.shares.is_empty());
-        if entry.writing.is_none() && done(&entry.kept) {
+        let reserving = decisions.filter(|decision| !decision.shares.is_empty());
+        self.expirations.extend(reserving.map(|decision| (decision.until, key.clone())));
+        let is_empty =
+            |decision: &Option<Decision>| decision.as_ref().is_none_or(|decision| decision.shares.is_empty());
+        if entry.writing.is_none() && is_empty(&entry.kept) {
             self.entries.remove(key);
         }
         freed
     }
 
     /// Free capacity of a cluster for a binding. Its own reservations are not subtracted.
-    pub fn room(&mut self, facts: &Arc<ClusterFacts>, known: &CapacityFacts, key: &BindingKey) -> Arc<FreeCapacity> {
-        let own = self.entries.get(key).and_then(|entry| entry.counted.get(facts.name())).copied();
+    pub fn free_capacity(
+        &mut self,
+        facts: &Arc<ClusterFacts>,
+        known: &CapacityFacts,
+        key: &BindingKey,
+    ) -> Arc<FreeCapacity> {
+        let own = self.entries.get(key).and_then(|entry| entry.numbers.get(facts.name())).copied();
         let account = match self.clusters.get_mut(facts.name()) {
             Some(account) => account,
             None => self.clusters.entry(facts.name().to_owned()).or_default(),
         };
-        let made = match account.made.take().filter(|made| Arc::ptr_eq(&made.facts, facts)) {
-            Some(made) if made.known.is(known) => made,
-            Some(made) => Made { known: known.clone(), room: None, ..made },
+        let cached = match account.cached.take().filter(|cached| Arc::ptr_eq(&cached.facts, facts)) {
+            Some(cached) if cached.known.is_same(known) => cached,
+            Some(cached) => CachedCapacity { known: known.clone(), free: None, ..cached },
             None => {
-                let summary = Summary::of(&facts.cluster, self.gates.customized_cluster_resource_modeling);
-                Made { facts: Arc::clone(facts), known: known.clone(), summary: summary.map(Arc::new), room: None }
+                let summary = Summary::from_cluster(&facts.cluster, self.gates.customized_cluster_resource_modeling);
+                CachedCapacity {
+                    facts: Arc::clone(facts),
+                    known: known.clone(),
+                    summary: summary.map(Arc::new),
+                    free: None,
+                }
             }
         };
-        let made = account.made.insert(made);
+        let cached = account.cached.insert(cached);
         if let Some(own) = own {
             let others = account.promises.iter().filter(|(number, _)| **number != own);
-            return Arc::new(made.whole(0).less(0, others.map(|(_, promise)| promise)));
+            return Arc::new(cached.without_reservations(0).subtract_promises(0, others.map(|(_, promise)| promise)));
         }
-        let (mut room, mut last) = made.room.take().unwrap_or_else(|| {
+        let (mut free, mut last) = cached.free.take().unwrap_or_else(|| {
             self.number += 1;
-            (Arc::new(made.whole(self.number)), 0)
+            (Arc::new(cached.without_reservations(self.number)), 0)
         });
         if let Some((newest, _)) = account.promises.range(last + 1..).next_back() {
             self.number += 1;
-            let news = account.promises.range(last + 1..).map(|(_, promise)| promise);
-            room = Arc::new(Arc::unwrap_or_clone(room).less(self.number, news));
+            let new = account.promises.range(last + 1..).map(|(_, promise)| promise);
+            free = Arc::new(Arc::unwrap_or_clone(free).subtract_promises(self.number, new));
             last = *newest;
         }
-        made.room = Some((Arc::clone(&room), last));
-        room
+        cached.free = Some((Arc::clone(&free), last));
+        free
     }
 
     /// Workloads reserved in a cluster for bindings other than `key`.
-    pub fn assumed(&self, cluster: &str, key: &BindingKey) -> Vec<Assumed> {
-        let own = self.entries.get(key).and_then(|entry| entry.counted.get(cluster)).copied();
+    pub fn assumed_workloads(&self, cluster: &str, key: &BindingKey) -> Vec<AssumedWorkload> {
+        let own = self.entries.get(key).and_then(|entry| entry.numbers.get(cluster)).copied();
         let promises = self.clusters.get(cluster).into_iter().flat_map(|account| &account.promises);
         let others = promises.filter(|(number, _)| Some(**number) != own);
-        let assumed = |(_, promise): (&u64, &Arc<Promise>)| Assumed {
+        let assumed = |(_, promise): (&u64, &Arc<Promise>)| AssumedWorkload {
             namespace: promise.namespace.clone(),
-            components: promise.parts().map(|(part, pods)| component(part, pods)).collect(),
+            components: promise.parts().map(|(part, pods)| to_component(part, pods)).collect(),
         };
         others.map(assumed).collect()
     }
 
     /// Number of pods reserved in a cluster.
-    pub fn promised(&self, cluster: &str) -> i64 {
+    pub fn reserved_pods(&self, cluster: &str) -> i64 {
         let promises = self.clusters.get(cluster).into_iter().flat_map(|account| account.promises.values());
         promises.map(|promise| promise.total()).sum()
     }
@@ -357,38 +383,38 @@ impl Ledger {
 impl Account {
     fn remove(&mut self, number: u64) -> Option<Arc<Promise>> {
         let removed = self.promises.remove(&number)?;
-        if let Some(made) = &mut self.made {
+        if let Some(cached) = &mut self.cached {
             // Reservations cannot be taken off the nodes one by one, so the free capacity is rebuilt.
-            made.room = made.room.take().filter(|(_, last)| *last < number);
+            cached.free = cached.free.take().filter(|(_, last)| *last < number);
         }
         Some(removed)
     }
 }
 
-impl Made {
-    fn whole(&self, id: u64) -> FreeCapacity {
+impl CachedCapacity {
+    fn without_reservations(&self, id: u64) -> FreeCapacity {
         FreeCapacity::new(id, self.summary.clone(), self.known.clone())
     }
 }
 
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
-    fn shown(&self, share: &Share, part: &PodSet) -> i32 {
+    fn reported(&self, share: &Share, part: &PodSet) -> i32 {
         let index = self.parts.iter().position(|own| own.name == part.name);
-        index.and_then(|index| share.shown.get(index)).copied().unwrap_or_default()
+        index.and_then(|index| share.reported.get(index)).copied().unwrap_or_default()
     }
 }
 
 impl Share {
     /// Updates the reported pods from the cluster's status.
-    fn look(&mut self, item: Option<&AggregatedStatusItem>) {
-        if let (Some(ready), [assigned], [shown]) = (ready(item), &self.assigned[..], &mut self.shown[..]) {
-            *shown = ready.min(*assigned).max(*shown);
+    fn update(&mut self, item: Option<&AggregatedStatusItem>) {
+        if let (Some(ready), [assigned], [reported]) = (ready(item), &self.assigned[..], &mut self.reported[..]) {
+            *reported = ready.min(*assigned).max(*reported);
         }
         match is_healthy(item) {
-            true if self.waited => self.shown.clone_from(&self.assigned),
+            true if self.was_unhealthy => self.reported.clone_from(&self.assigned),
             true => {}
-            false => self.waited = true,
+            false => self.was_unhealthy = true,
         }
     }
 }

@@ -33,7 +33,7 @@ use super::scheduling::Estimate;
 #[derive(Debug, Clone)]
 pub struct Estimator<'a> {
     /// Free capacity per cluster, in the order of the clusters. Empty for bindings without replicas.
-    pub rooms: Vec<Arc<FreeCapacity>>,
+    pub free_capacities: Vec<Arc<FreeCapacity>>,
     pub cache: &'a EstimateCache,
 }
 
@@ -49,11 +49,11 @@ impl Estimate for Estimator<'_> {
 }
 
 impl Estimator<'_> {
-    fn estimate(&self, among: &[usize], ask: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
-        let (ask, fits) = self.cache.fits(ask, &self.rooms, among);
+    fn estimate(&self, among: &[usize], request: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
+        let (request, fits) = self.cache.estimate(request, &self.free_capacities, among);
         let bounded = |(index, fits): (&usize, i64)| {
-            let room = self.rooms.get(*index)?;
-            let allowed = room.allows(&ask, namespace).unwrap_or(i64::MAX);
+            let capacity = self.free_capacities.get(*index)?;
+            let allowed = capacity.quota_limit(&request, namespace).unwrap_or(i64::MAX);
             Some(i32::try_from(fits.min(allowed)).unwrap_or(i32::MAX))
         };
         among.iter().zip(fits).map(bounded).collect()

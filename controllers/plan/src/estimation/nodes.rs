@@ -15,14 +15,14 @@ use super::resources::Resources;
 
 /// A group of identical nodes.
 #[derive(Debug, Clone, PartialEq)]
-struct Alike {
+struct NodeGroup {
     /// `None` for the nodes of a resource model, which accept every node claim.
     facts: Option<Arc<NodeFacts>>,
     count: i64,
     free: Resources,
 }
 
-impl Alike {
+impl NodeGroup {
     fn accepts(&self, part: &PodSet) -> bool {
         self.facts.as_ref().is_none_or(|facts| accepts(facts, part.claim.as_ref()))
     }
@@ -36,13 +36,13 @@ impl Alike {
 /// Nodes of a cluster, in the order in which they are filled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Nodes {
-    alike: Vec<Alike>,
+    group: Vec<NodeGroup>,
 }
 
 impl FromIterator<(Arc<NodeFacts>, Resources)> for Nodes {
     fn from_iter<I: IntoIterator<Item = (Arc<NodeFacts>, Resources)>>(nodes: I) -> Self {
-        let single = |(facts, free)| Alike { facts: Some(facts), count: 1, free };
-        Nodes { alike: nodes.into_iter().map(single).collect() }
+        let single = |(facts, free)| NodeGroup { facts: Some(facts), count: 1, free };
+        Nodes { group: nodes.into_iter().map(single).collect() }
     }
 }
 
@@ -54,12 +54,12 @@ impl From<Vec<FreeNode>> for Nodes {
 
 impl Nodes {
     pub fn is_empty(&self) -> bool {
-        self.alike.is_empty()
+        self.group.is_empty()
     }
 
     /// Nodes from resource models, smallest grade first: the reported number of nodes, each with the minimum of its
     /// grade.
-    pub fn modelled(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Self {
+    pub fn from_models(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Self {
         const PODS_PER_NODE: i64 = 110;
         let mut models: Vec<&ResourceModel> = models.iter().collect();
         models.sort_by_key(|model| model.grade);
@@ -71,32 +71,32 @@ impl Nodes {
                 }
             }
             let count = counts.iter().filter(|count| count.grade == model.grade).map(|count| count.count).sum();
-            Alike { facts: None, count, free }
+            NodeGroup { facts: None, count, free }
         };
-        Nodes { alike: models.iter().map(of_model).filter(|alike| alike.count > 0).collect() }
+        Nodes { group: models.iter().map(of_model).filter(|group| group.count > 0).collect() }
     }
 
     /// Number of pods that fit, summed over the nodes that accept the node claim.
     pub fn replicas(&self, part: &PodSet) -> i64 {
-        let fits = |alike: &Alike| alike.fits(part).saturating_mul(alike.count);
-        self.alike.iter().map(fits).fold(0, i64::saturating_add)
+        let fits = |group: &NodeGroup| group.fits(part).saturating_mul(group.count);
+        self.group.iter().map(fits).fold(0, i64::saturating_add)
     }
 
     /// Places pods first-fit. Pods that fit nowhere are ignored.
-    pub fn put(&mut self, part: &PodSet, mut pods: i64) {
+    pub fn place_pods(&mut self, part: &PodSet, mut pods: i64) {
         let mut index = 0;
-        while pods > 0 && index < self.alike.len() {
-            let alike = &self.alike[index];
-            let each = alike.fits(part);
+        while pods > 0 && index < self.group.len() {
+            let group = &self.group[index];
+            let each = group.fits(part);
             if each <= 0 {
                 index += 1;
                 continue;
             }
             // Either whole nodes are filled, or the remaining pods are placed on one node.
-            let filled = (pods / each).min(alike.count);
+            let filled = (pods / each).min(group.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);
-            self.alike[index].free.subtract_times(&part.request, taken);
+            self.group[index].free.subtract_times(&part.request, taken);
             pods -= nodes.saturating_mul(taken);
             index += 1;
         }
@@ -104,11 +104,11 @@ impl Nodes {
 
     /// Splits off the first `count` nodes of a group.
     fn split(&mut self, index: usize, count: i64) {
-        let rest = self.alike[index].count - count;
+        let rest = self.group[index].count - count;
         if rest > 0 {
-            let first = Alike { count, ..self.alike[index].clone() };
-            self.alike[index].count = rest;
-            self.alike.insert(index, first);
+            let first = NodeGroup { count, ..self.group[index].clone() };
+            self.group[index].count = rest;
+            self.group.insert(index, first);
         }
     }
 
@@ -117,7 +117,7 @@ impl Nodes {
         if parts.iter().all(|part| part.replicas <= 0) {
             return most;
         }
-        let mut filling = Filling::new(self, parts);
+        let mut filling = SetPlacement::new(self, parts);
         let mut sets = 0;
         while sets < most {
             let Some(put) = filling.place_set() else { break };
@@ -130,7 +130,7 @@ impl Nodes {
 
 /// State while sets are placed. Free resources only shrink, so a node that cannot hold a pod of a part never can
 /// again, and each part continues at its last node.
-struct Filling<'a> {
+struct SetPlacement<'a> {
     parts: &'a [PodSet],
     facts: Vec<Option<&'a NodeFacts>>,
     free: Vec<Resources>,
@@ -139,26 +139,26 @@ struct Filling<'a> {
 }
 
 /// Placement of the last set.
-struct Put {
+struct PlacedSet {
     /// Resources taken, by node index.
     took: Vec<(usize, Resources)>,
     /// True if a node became too full for the next pod of its part, so that the next set is placed differently.
     filled: bool,
 }
 
-impl<'a> Filling<'a> {
+impl<'a> SetPlacement<'a> {
     fn new(nodes: &'a Nodes, parts: &'a [PodSet]) -> Self {
-        let single = |alike: &'a Alike| {
-            let count = usize::try_from(alike.count).unwrap_or_default();
-            std::iter::repeat_n((alike.facts.as_deref(), &alike.free), count)
+        let single = |group: &'a NodeGroup| {
+            let count = usize::try_from(group.count).unwrap_or_default();
+            std::iter::repeat_n((group.facts.as_deref(), &group.free), count)
         };
-        let (facts, free) = nodes.alike.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
-        Filling { parts, facts, free, reached: vec![0; parts.len()] }
+        let (facts, free) = nodes.group.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
+        SetPlacement { parts, facts, free, reached: vec![0; parts.len()] }
     }
 
     /// Places one more set. `None` if it does not fit.
-    fn place_set(&mut self) -> Option<Put> {
-        let mut put = Put { took: Vec::new(), filled: false };
+    fn place_set(&mut self) -> Option<PlacedSet> {
+        let mut put = PlacedSet { took: Vec::new(), filled: false };
         for (nth, part) in self.parts.iter().enumerate() {
             let mut left = i64::from(part.replicas);
             while left > 0 {
@@ -182,7 +182,7 @@ impl<'a> Filling<'a> {
     }
 
     /// Places further sets exactly like the last one while they fit. Returns their number.
-    fn repeat(&mut self, put: &Put, most: i64) -> i64 {
+    fn repeat(&mut self, put: &PlacedSet, most: i64) -> i64 {
         if put.filled {
             return 0;
         }
@@ -195,7 +195,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-impl Put {
+impl PlacedSet {
     fn add(&mut self, index: usize, request: &Resources, times: i64) {
         match self.took.iter_mut().find(|(taken, _)| *taken == index) {
             Some((_, took)) => took.add_times(request, times),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::Value;
 
 use super::ledger::Promise;
-use super::request::{EstimateKind, EstimateRequest, PodSet, in_units};
+use super::request::{EstimateKind, EstimateRequest, PodSet, to_units};
 use super::resources::is_extended;
 use crowsnest_apimachinery::quantity::Quantity;
 
@@ -23,14 +23,14 @@ pub struct QuotaFacts {
 const PRIORITY_CLASS: &str = "PriorityClass";
 
 impl QuotaFacts {
-    pub fn of(quota: &Value) -> Self {
+    pub fn from_json(quota: &Value) -> Self {
         let status = |list| unstructured::at(quota, &["status", list]).and_then(Value::as_object);
         let mut free: BTreeMap<String, i64> = BTreeMap::new();
         for (name, hard) in status("hard").into_iter().flatten() {
-            let Some(request) = requested(name) else { continue };
+            let Some(request) = limited_resource(name) else { continue };
             let used = status("used").and_then(|used| used.get(name));
             let (Some(hard), Some(used)) = (quantity(hard), used.and_then(quantity)) else { continue };
-            let left = in_units(request, &(hard - used));
+            let left = to_units(request, &(hard - used));
             // `cpu` and `requests.cpu` are synonyms.
             free.entry(request.to_owned()).and_modify(|free| *free = left.min(*free)).or_insert(left);
         }
@@ -47,21 +47,21 @@ impl QuotaFacts {
         QuotaFacts { free, scopes }
     }
 
-    fn counts(&self, part: &PodSet) -> bool {
+    fn applies_to(&self, part: &PodSet) -> bool {
         self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &part.priority_class))
     }
 
     /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
-    fn allows(&self, ask: &EstimateRequest, promises: &[&Promise]) -> Option<i64> {
+    fn max_replicas(&self, request: &EstimateRequest, promises: &[&Promise]) -> Option<i64> {
         let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
-        for part in ask.parts.iter().filter(|part| self.counts(part)) {
+        for part in request.parts.iter().filter(|part| self.applies_to(part)) {
             for amount in part.listed.iter().filter(|amount| self.free.contains_key(&amount.name)) {
                 *wanted.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
             }
         }
         let promised = |name: &str| -> i64 {
             let parts = promises.iter().flat_map(|promise| promise.parts());
-            let amounts = parts.filter(|(part, _)| self.counts(part)).map(|(part, pods)| {
+            let amounts = parts.filter(|(part, _)| self.applies_to(part)).map(|(part, pods)| {
                 let listed = part.listed.iter().find(|amount| amount.name == name);
                 listed.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
             });
@@ -74,7 +74,7 @@ impl QuotaFacts {
 }
 
 /// The requested resource that a quota entry limits. Limits are ignored, because they are not known for replicas.
-fn requested(name: &str) -> Option<&str> {
+fn limited_resource(name: &str) -> Option<&str> {
     let request = name.strip_prefix("requests.").unwrap_or(name);
     (matches!(request, "cpu" | "memory") || is_extended(request))
         .then_some(request)
@@ -108,17 +108,17 @@ pub struct Quotas {
 impl Quotas {
     /// Number of replicas or sets that the quotas of a namespace allow, less reservations there. `None` without a
     /// limit.
-    pub fn allow<'p>(
+    pub fn limit<'p>(
         &self,
-        ask: &EstimateRequest,
+        request: &EstimateRequest,
         namespace: &str,
         promises: impl Iterator<Item = &'p Promise>,
     ) -> Option<i64> {
         let quotas = self.namespaces.get(namespace).filter(|quotas| !quotas.is_empty())?;
-        if ask.what == EstimateKind::Pods {
+        if request.kind == EstimateKind::Pods {
             return None;
         }
         let promises: Vec<&Promise> = promises.filter(|promise| promise.namespace == namespace).collect();
-        quotas.values().filter_map(|quota| quota.allows(ask, &promises)).min()
+        quotas.values().filter_map(|quota| quota.max_replicas(request, &promises)).min()
     }
 }

@@ -28,13 +28,13 @@ pub struct Amount {
     pub name: String,
     /// CPU in millicores, everything else in whole units.
     pub units: i64,
-    /// Value in the scale of its format, see [`on_its_scale`].
+    /// Value in the scale of its format, see [`scaled_value`].
     pub scaled: i64,
 }
 
 /// The value of a quantity in the scale of its format, as Karmada compares component sets: milli-units for decimal,
 /// units for binary formats.
-pub fn on_its_scale(quantity: &Quantity) -> i64 {
+pub fn scaled_value(quantity: &Quantity) -> i64 {
     match quantity.format() {
         Format::BinarySI => quantity.value(),
         _ => quantity.milli_value(),
@@ -42,7 +42,7 @@ pub fn on_its_scale(quantity: &Quantity) -> i64 {
 }
 
 /// CPU in millicores, everything else in whole units.
-pub fn in_units(name: &str, quantity: &Quantity) -> i64 {
+pub fn to_units(name: &str, quantity: &Quantity) -> i64 {
     if name == "cpu" { quantity.milli_value() } else { quantity.value() }
 }
 
@@ -50,7 +50,7 @@ pub fn in_units(name: &str, quantity: &Quantity) -> i64 {
 fn amounts(list: &ResourceList) -> Vec<Amount> {
     let amount = |(name, quantity): (&String, &k8s_openapi::apimachinery::pkg::api::resource::Quantity)| {
         let quantity = Quantity::parse(&quantity.0).ok()?;
-        Some(Amount { name: name.clone(), units: in_units(name, &quantity), scaled: on_its_scale(&quantity) })
+        Some(Amount { name: name.clone(), units: to_units(name, &quantity), scaled: scaled_value(&quantity) })
     };
     list.iter().filter_map(amount).collect()
 }
@@ -58,7 +58,7 @@ fn amounts(list: &ResourceList) -> Vec<Amount> {
 impl PodSet {
     fn new(name: &str, replicas: i32, request: &ResourceList, claim: Option<&NodeClaim>, priority_class: &str) -> Self {
         let listed = amounts(request);
-        let mut request = Resources::of_list(request);
+        let mut request = Resources::from_list(request);
         request.pods = 1;
         PodSet {
             name: name.to_owned(),
@@ -71,7 +71,7 @@ impl PodSet {
     }
 
     /// One pod of a workload with a single pod template.
-    pub fn of_replica(requirements: Option<&ReplicaRequirements>) -> Self {
+    pub fn from_requirements(requirements: Option<&ReplicaRequirements>) -> Self {
         match requirements {
             Some(needs) => {
                 PodSet::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
@@ -80,7 +80,7 @@ impl PodSet {
         }
     }
 
-    pub fn of_component(component: &Component) -> Self {
+    pub fn from_component(component: &Component) -> Self {
         match &component.replica_requirements {
             Some(needs) => PodSet::new(
                 &component.name,
@@ -94,10 +94,10 @@ impl PodSet {
     }
 
     /// Pods of a binding's workload: one part, or one per component.
-    pub fn of_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
+    pub fn from_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
         match spec.components.as_slice() {
-            [] => vec![PodSet::of_replica(spec.replica_requirements.as_ref())],
-            components => components.iter().map(PodSet::of_component).collect(),
+            [] => vec![PodSet::from_requirements(spec.replica_requirements.as_ref())],
+            components => components.iter().map(PodSet::from_component).collect(),
         }
     }
 }
@@ -107,7 +107,7 @@ impl PodSet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EstimateRequest {
     pub(super) parts: Vec<PodSet>,
-    pub(super) what: EstimateKind,
+    pub(super) kind: EstimateKind,
     hash: u64,
 }
 
@@ -123,24 +123,24 @@ pub(super) enum EstimateKind {
 
 impl EstimateRequest {
     pub fn replicas(requirements: Option<&ReplicaRequirements>) -> Self {
-        let what = if requirements.is_some() { EstimateKind::Replicas } else { EstimateKind::Pods };
-        EstimateRequest::new(vec![PodSet::of_replica(requirements)], what)
+        let kind = if requirements.is_some() { EstimateKind::Replicas } else { EstimateKind::Pods };
+        EstimateRequest::new(vec![PodSet::from_requirements(requirements)], kind)
     }
 
     pub fn sets(components: &[Component]) -> Self {
-        EstimateRequest::new(components.iter().map(PodSet::of_component).collect(), EstimateKind::Sets)
+        EstimateRequest::new(components.iter().map(PodSet::from_component).collect(), EstimateKind::Sets)
     }
 
-    fn new(parts: Vec<PodSet>, what: EstimateKind) -> Self {
+    fn new(parts: Vec<PodSet>, kind: EstimateKind) -> Self {
         let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
+        kind.hash(&mut hasher);
         for part in &parts {
             (part.replicas, &part.request).hash(&mut hasher);
             // Node affinity and tolerations cannot be hashed; equality compares them.
             part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
         }
         let hash = hasher.finish();
-        EstimateRequest { parts, what, hash }
+        EstimateRequest { parts, kind, hash }
     }
 }
 

@@ -49,7 +49,7 @@ impl Resources {
         }
     }
 
-    pub fn of_list(list: &ResourceList) -> Self {
+    pub fn from_list(list: &ResourceList) -> Self {
         let mut resources = Resources::default();
         for (name, quantity) in list {
             if let Ok(quantity) = Quantity::parse(&quantity.0) {
@@ -60,7 +60,7 @@ impl Resources {
     }
 
     /// From the JSON form of a resource list.
-    pub fn of_json(list: Option<&Value>) -> Self {
+    pub fn from_json(list: Option<&Value>) -> Self {
         let mut resources = Resources::default();
         for (name, quantity) in quantities(list) {
             resources.add_quantity(&name, &quantity);
@@ -194,13 +194,13 @@ pub fn pod_request(spec: &Value, limits_count: bool) -> Resources {
     for container in containers("initContainers") {
         total.raise_to(&container_request(container, limits_count));
     }
-    total.add(&Resources::of_json(spec.get("overhead")));
+    total.add(&Resources::from_json(spec.get("overhead")));
     total
 }
 
 fn container_request(container: &Value, limits_count: bool) -> Resources {
     let requests = at(container, &["resources", "requests"]);
-    let mut request = Resources::of_json(requests);
+    let mut request = Resources::from_json(requests);
     if limits_count {
         for (name, limit) in quantities(at(container, &["resources", "limits"])) {
             if requests.and_then(|requests| requests.get(&name)).is_none() {

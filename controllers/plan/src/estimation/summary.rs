@@ -7,7 +7,7 @@ use crowsnest_api::policy::ResourceList;
 use crowsnest_apimachinery::quantity::Quantity;
 
 use super::nodes::Nodes;
-use super::request::{EstimateKind, EstimateRequest, PodSet, in_units, on_its_scale};
+use super::request::{EstimateKind, EstimateRequest, PodSet, scaled_value, to_units};
 use super::resources::Resources;
 
 /// Free resources of the whole cluster.
@@ -47,39 +47,39 @@ impl ReservationTotal {
 
 impl Summary {
     /// Reads the status. `None` without a resource summary. With `modelled`, resource models are used.
-    pub fn of(cluster: &Cluster, modelled: bool) -> Option<Self> {
+    pub fn from_cluster(cluster: &Cluster, modelled: bool) -> Option<Self> {
         let summary = cluster.status.resource_summary.as_ref()?;
         let models = &cluster.spec.resource_models;
         let counts = &summary.allocatable_modelings;
         let modelled = modelled && !counts.is_empty() && !models.is_empty();
         let free = |name: &String| {
             let quantity = free(summary, name)?;
-            Some((name.clone(), Free { units: in_units(name, &quantity), scaled: on_its_scale(&quantity) }))
+            Some((name.clone(), Free { units: to_units(name, &quantity), scaled: scaled_value(&quantity) }))
         };
         Some(Summary {
             pods: free_pods(summary),
             free: summary.allocatable.keys().filter_map(free).collect(),
-            models: modelled.then(|| Nodes::modelled(models, counts)),
+            models: modelled.then(|| Nodes::from_models(models, counts)),
         })
     }
 
     /// The estimate less reservations. `models` are the nodes of the resource models less reservations.
-    pub fn fits(&self, ask: &EstimateRequest, promised: &ReservationTotal, models: Option<&Nodes>) -> i64 {
+    pub fn fits(&self, request: &EstimateRequest, promised: &ReservationTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - promised.pods;
         if pods <= 0 {
             return 0;
         }
-        match (ask.what, models) {
+        match (request.kind, models) {
             (EstimateKind::Pods, _) => pods,
             (EstimateKind::Replicas, Some(nodes)) => {
-                ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods)
+                request.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods)
             }
             (EstimateKind::Replicas, None) => {
-                ask.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods)
+                request.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods)
             }
             (EstimateKind::Sets, models) => {
-                let sets = self.sets(&ask.parts, promised, pods);
-                models.map_or(sets, |nodes| nodes.sets(&ask.parts, sets))
+                let sets = self.sets(&request.parts, promised, pods);
+                models.map_or(sets, |nodes| nodes.sets(&request.parts, sets))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tables of estimates. Property: placing sets in bulk equals placing them one by one.
+//! Tests of estimates: tables, and the property that placing sets in bulk equals placing them one by one.
 
 mod promises;
 
@@ -40,7 +40,7 @@ fn cluster(name: &str, cpu: &str) -> Arc<ClusterFacts> {
 
 fn nodes(cpus: &[&str]) -> Nodes {
     let node = |(nth, cpu): (usize, &&str)| {
-        NodeFacts::of(&json!({
+        NodeFacts::from_json(&json!({
             "metadata": {"name": format!("n{nth}"), "labels": {"nth": nth.to_string()}},
             "status": {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}},
         }))
@@ -48,12 +48,12 @@ fn nodes(cpus: &[&str]) -> Nodes {
     free_nodes(&cpus.iter().enumerate().map(node).collect::<Vec<_>>(), &[]).into()
 }
 
-fn known(cpus: &[&str]) -> CapacityFacts {
+fn capacity_facts(cpus: &[&str]) -> CapacityFacts {
     CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None }
 }
 
 fn parts(text: &str) -> Vec<PodSet> {
-    PodSet::of_workload(&yaml::<ResourceBindingSpec>(text))
+    PodSet::from_workload(&yaml::<ResourceBindingSpec>(text))
 }
 
 const NODES: &str = "
@@ -76,28 +76,28 @@ const PODS: &str = "
 ";
 
 #[rstest]
-#[case::nothing_known_of_pods("~", 9 + 2)]
+#[case::without_requirements("~", 9 + 2)]
 #[case::cpu("{resourceRequest: {cpu: '1'}}", 3 + 1)]
-#[case::a_resource_of_one_node("{resourceRequest: {example.com/gpu: '1'}}", 2)]
-#[case::tolerated("{resourceRequest: {cpu: '1'}, nodeClaim: {tolerations: [{key: own, operator: Exists}]}}", 3 + 8 + 1)]
-#[case::selected("{resourceRequest: {cpu: '1'}, nodeClaim: {nodeSelector: {disk: ssd}}}", 3)]
+#[case::resource_of_one_node("{resourceRequest: {example.com/gpu: '1'}}", 2)]
+#[case::toleration("{resourceRequest: {cpu: '1'}, nodeClaim: {tolerations: [{key: own, operator: Exists}]}}", 3 + 8 + 1)]
+#[case::node_selector("{resourceRequest: {cpu: '1'}, nodeClaim: {nodeSelector: {disk: ssd}}}", 3)]
 #[case::affinity(
     "{nodeClaim: {hardNodeAffinity: {nodeSelectorTerms: [{matchExpressions: [{key: size, operator: Gt, values: ['4']}]}]}}}",
     2
 )]
-#[case::by_name(
+#[case::node_name(
     "{nodeClaim: {hardNodeAffinity: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]}}}",
     9
 )]
-#[case::an_empty_term("{nodeClaim: {hardNodeAffinity: {nodeSelectorTerms: [{}]}}}", 0)]
-#[case::more_than_any_node_has("{resourceRequest: {cpu: '5'}}", 0)]
+#[case::empty_term("{nodeClaim: {hardNodeAffinity: {nodeSelectorTerms: [{}]}}}", 0)]
+#[case::larger_than_every_node("{resourceRequest: {cpu: '5'}}", 0)]
 fn replicas_on_nodes(#[case] requirements: &str, #[case] expected: i64) {
     let read = |text| yaml::<Vec<Value>>(text);
-    let facts: Vec<NodeFacts> = read(NODES).iter().map(NodeFacts::of).collect();
-    let pods: Vec<PodFacts> = read(PODS).iter().map(PodFacts::of).collect();
+    let facts: Vec<NodeFacts> = read(NODES).iter().map(NodeFacts::from_json).collect();
+    let pods: Vec<PodFacts> = read(PODS).iter().map(PodFacts::from_json).collect();
     let nodes = Nodes::from(free_nodes(&facts, &pods));
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
-    assert_eq!(nodes.replicas(&PodSet::of_replica(requirements.as_ref())), expected);
+    assert_eq!(nodes.replicas(&PodSet::from_requirements(requirements.as_ref())), expected);
 }
 
 const SUMMARY: &str = "
@@ -113,8 +113,8 @@ const MODELS: &str = "
 #[rstest]
 #[case::pods("~", "[]", 14)]
 #[case::cpu("{resourceRequest: {cpu: '2'}}", "[]", 3)]
-#[case::not_listed("{resourceRequest: {example.com/other: '1'}}", "[]", 0)]
-#[case::nothing_asked("{resourceRequest: {}}", "[]", 14)]
+#[case::resource_not_in_summary("{resourceRequest: {example.com/other: '1'}}", "[]", 0)]
+#[case::without_requests("{resourceRequest: {}}", "[]", 14)]
 #[case::models("{resourceRequest: {cpu: '1', memory: 1Gi}}", "[{grade: 0, count: 5}, {grade: 1, count: 3}]", 6)]
 #[case::models_match_any_claim(
     "{resourceRequest: {cpu: '2'}, nodeClaim: {nodeSelector: {disk: ssd}}}",
@@ -130,16 +130,16 @@ fn replicas_by_summary(#[case] requirements: &str, #[case] counts: &str, #[case]
     }));
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
     let mut ledger = Ledger::new(Gates::all());
-    let room = ledger.room(&cluster, &CapacityFacts::default(), &BindingKey::default());
-    assert_eq!(room.fits(&EstimateRequest::replicas(requirements.as_ref())), expected);
-    assert!(Summary::of(&cluster.cluster, false).expect("told").models.is_none());
+    let capacity = ledger.free_capacity(&cluster, &CapacityFacts::default(), &BindingKey::default());
+    assert_eq!(capacity.estimate(&EstimateRequest::replicas(requirements.as_ref())), expected);
+    assert!(Summary::from_cluster(&cluster.cluster, false).expect("a summary").models.is_none());
 }
 
 #[rstest]
 #[case::each_node_takes_two_sets(&["4", "4"], "[{name: a, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '1'}}}, {name: b, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '1'}}}]", 4)]
-#[case::a_set_over_nodes(&["3", "3"], "[{name: a, replicas: 4, replicaRequirements: {resourceRequest: {cpu: '1'}}}]", 1)]
-#[case::fragments(&["3", "3"], "[{name: a, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '2'}}}]", 2)]
-#[case::nothing_asked(&["1"], "[{name: a, replicas: 2}]", 55)]
+#[case::set_across_nodes(&["3", "3"], "[{name: a, replicas: 4, replicaRequirements: {resourceRequest: {cpu: '1'}}}]", 1)]
+#[case::fragmented_capacity(&["3", "3"], "[{name: a, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '2'}}}]", 2)]
+#[case::without_requests(&["1"], "[{name: a, replicas: 2}]", 55)]
 fn sets_on_nodes(#[case] cpus: &[&str], #[case] components: &str, #[case] expected: i64) {
     let parts = parts(&format!("components: {components}"));
     assert_eq!(nodes(cpus).sets(&parts, i64::MAX), expected);
@@ -163,44 +163,44 @@ const QUOTAS: &str = "
 
 #[rstest]
 #[case::requests("team", "{resourceRequest: {cpu: '2'}}", Some(3))]
-#[case::extended("team", "{resourceRequest: {cpu: 100m, example.com/gpu: '1'}}", Some(3))]
-#[case::of_its_priority("team", "{resourceRequest: {cpu: '1'}, priorityClassName: urgent}", Some(2))]
-#[case::not_bounded("team", "{resourceRequest: {memory: 1Gi}}", None)]
-#[case::nothing_known_of_pods("team", "~", None)]
+#[case::extended_resource("team", "{resourceRequest: {cpu: 100m, example.com/gpu: '1'}}", Some(3))]
+#[case::priority_class("team", "{resourceRequest: {cpu: '1'}, priorityClassName: urgent}", Some(2))]
+#[case::resource_without_quota("team", "{resourceRequest: {memory: 1Gi}}", None)]
+#[case::without_requirements("team", "~", None)]
 #[case::used_up("other", "{resourceRequest: {cpu: '1'}}", Some(0))]
 #[case::no_quota("none", "{resourceRequest: {cpu: '1'}}", None)]
 fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] expected: Option<i64>) {
     let mut quotas = Quotas::default();
     for quota in yaml::<Vec<Value>>(QUOTAS) {
         let text = |field: &str| quota["metadata"][field].as_str().expect("named").to_owned();
-        let named = quotas.namespaces.entry(text("namespace")).or_default();
-        named.insert(text("name"), QuotaFacts::of(&quota));
+        let in_namespace = quotas.namespaces.entry(text("namespace")).or_default();
+        in_namespace.insert(text("name"), QuotaFacts::from_json(&quota));
     }
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
-    let ask = EstimateRequest::replicas(requirements.as_ref());
-    let known = CapacityFacts { nodes: None, quotas: Some(Arc::new(quotas)) };
+    let request = EstimateRequest::replicas(requirements.as_ref());
+    let capacity_facts = CapacityFacts { nodes: None, quotas: Some(Arc::new(quotas)) };
     let (facts, mut ledger) = (cluster("m", "100"), Ledger::new(Gates::all()));
-    let room = ledger.room(&facts, &known, &BindingKey::default());
-    assert_eq!(room.allows(&ask, namespace), expected);
+    let capacity = ledger.free_capacity(&facts, &capacity_facts, &BindingKey::default());
+    assert_eq!(capacity.quota_limit(&request, namespace), expected);
 
     // Reservations in the namespace count as used.
     let spec = spec(2, "1", &[]);
     let now = Duration::ZERO;
     ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("m", 2)]), now);
-    let room = ledger.room(&facts, &known, &BindingKey::default());
-    let two_less =
+    let capacity = ledger.free_capacity(&facts, &capacity_facts, &BindingKey::default());
+    let with_reservation =
         if namespace == "team" && requirements.is_some_and(|needs| needs.resource_request.contains_key("cpu")) {
-            let before = ask_with(&ask, 6);
-            expected.map(|allowed| allowed.min(before))
+            let remaining = replicas_in_quota(&request, 6);
+            expected.map(|allowed| allowed.min(remaining))
         } else {
             expected
         };
-    assert_eq!(room.allows(&ask, namespace), two_less);
+    assert_eq!(capacity.quota_limit(&request, namespace), with_reservation);
 }
 
-/// Number of replicas that fit into the rest of a quota of 10 CPUs, of which 4 are used and 2 reserved.
-fn ask_with(ask: &EstimateRequest, rest: i64) -> i64 {
-    let cpu = ask.parts[0].listed.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
+/// Number of replicas that fit into `rest` CPUs of a quota, of which 2 are reserved.
+fn replicas_in_quota(request: &EstimateRequest, rest: i64) -> i64 {
+    let cpu = request.parts[0].listed.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
     (rest - 2) * 1000 / cpu
 }
 
@@ -228,10 +228,10 @@ fn spec(replicas: i32, cpu: &str, clusters: &[(&str, i32)]) -> ResourceBindingSp
     spec
 }
 
-/// Places sets pod by pod.
-fn one_by_one(cpus: &[i64], components: &[(i32, i64)], most: i64) -> i64 {
+/// Number of sets that fit if they are placed pod by pod, up to `limit`.
+fn one_by_one(cpus: &[i64], components: &[(i32, i64)], limit: i64) -> i64 {
     let mut free = cpus.to_vec();
-    for sets in 0..most {
+    for sets in 0..limit {
         for (replicas, cpu) in components {
             for _ in 0..*replicas {
                 match free.iter_mut().find(|free| **free >= *cpu) {
@@ -241,7 +241,7 @@ fn one_by_one(cpus: &[i64], components: &[(i32, i64)], most: i64) -> i64 {
             }
         }
     }
-    most
+    limit
 }
 
 fn components(components: &[(i32, i64)]) -> Vec<PodSet> {
@@ -252,10 +252,10 @@ fn components(components: &[(i32, i64)]) -> Vec<PodSet> {
         })
     };
     let spec = json!({"components": components.iter().enumerate().map(component).collect::<Vec<_>>()});
-    PodSet::of_workload(&serde_json::from_value(spec).expect("a spec"))
+    PodSet::from_workload(&serde_json::from_value(spec).expect("a spec"))
 }
 
-fn milli(cpus: &[i64]) -> Nodes {
+fn nodes_with_millicpus(cpus: &[i64]) -> Nodes {
     let cpus: Vec<String> = cpus.iter().map(|cpu| format!("{cpu}m")).collect();
     nodes(&cpus.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -265,11 +265,11 @@ proptest! {
     fn sets_in_bulk_equal_sets_one_by_one(
         cpus in proptest::collection::vec(0..9_i64, 1..8),
         requests in proptest::collection::vec((0..4_i32, 1..4_i64), 1..4),
-        most in 0..60_i64,
+        limit in 0..60_i64,
     ) {
         let cpus: Vec<i64> = cpus.iter().map(|cpu| cpu * 1000).collect();
         let requests: Vec<(i32, i64)> = requests.iter().map(|(replicas, cpu)| (*replicas, cpu * 500)).collect();
-        prop_assert_eq!(milli(&cpus).sets(&components(&requests), most), one_by_one(&cpus, &requests, most));
+        prop_assert_eq!(nodes_with_millicpus(&cpus).sets(&components(&requests), limit), one_by_one(&cpus, &requests, limit));
     }
 
     /// A group of identical nodes is filled like the same number of single nodes.
@@ -282,17 +282,17 @@ proptest! {
         })).collect();
         let counted: Vec<Value> =
             counts.iter().enumerate().map(|(grade, count)| json!({"grade": grade, "count": count})).collect();
-        let mut modelled = Nodes::modelled(
+        let mut modelled = Nodes::from_models(
             &serde_json::from_value::<Vec<_>>(json!(grades)).expect("models"),
             &serde_json::from_value::<Vec<_>>(json!(counted)).expect("counts"),
         );
         let each = |(grade, count): (usize, &i64)| {
             vec![1000 * (2 * i64::try_from(grade).unwrap() + 1); usize::try_from(*count).unwrap()]
         };
-        let mut single = milli(&counts.iter().enumerate().flat_map(each).collect::<Vec<_>>());
+        let mut single = nodes_with_millicpus(&counts.iter().enumerate().flat_map(each).collect::<Vec<_>>());
         let part = components(&[(1, cpu * 500)]).remove(0);
-        modelled.put(&part, pods);
-        single.put(&part, pods);
+        modelled.place_pods(&part, pods);
+        single.place_pods(&part, pods);
         for cpu in [250, 500, 1000, 1500] {
             let part = components(&[(1, cpu)]).remove(0);
             prop_assert_eq!(modelled.replicas(&part), single.replicas(&part));

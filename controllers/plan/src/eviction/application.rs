@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::evict;
-use super::state::{StateError, preserved};
+use super::state::{StateError, preserved_labels};
 
 /// Default of `decisionConditions.tolerationSeconds`.
-const TOLERATION_SECONDS: i32 = 300;
+const DEFAULT_TOLERATION_SECONDS: i32 = 300;
 
 /// Why a workload is not evicted.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub fn behavior(spec: &ResourceBindingSpec) -> Option<&ApplicationFailoverBehavi
 }
 
 /// Targets where the workload is unhealthy, except those it is being evicted from.
-pub fn unhealthy(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
+pub fn unhealthy_targets(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
     let is_unhealthy = |cluster: &str| {
         let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
         item.is_some_and(|item| item.health == Some(ResourceHealth::Unhealthy))
@@ -40,40 +40,39 @@ pub fn unhealthy(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> 
 }
 
 /// True if no other cluster would run the workload, and its purge mode is not `Directly`.
-pub fn is_last(spec: &ResourceBindingSpec, behavior: &ApplicationFailoverBehavior, leaving: &[String]) -> bool {
+pub fn is_last_copy(spec: &ResourceBindingSpec, behavior: &ApplicationFailoverBehavior, leaving: &[String]) -> bool {
     behavior.purge_mode != Some(PurgeMode::Directly)
         && spec.clusters.iter().all(|target| leaving.contains(&target.name))
 }
 
 pub fn toleration_seconds(behavior: &ApplicationFailoverBehavior) -> u64 {
-    let seconds = behavior.decision_conditions.toleration_seconds.unwrap_or(TOLERATION_SECONDS);
+    let seconds = behavior.decision_conditions.toleration_seconds.unwrap_or(DEFAULT_TOLERATION_SECONDS);
     u64::try_from(seconds).unwrap_or_default()
 }
 
 /// Enabled features.
 #[derive(Debug, Clone, Copy)]
-pub struct Switches {
+pub struct FailoverGates {
     pub graceful_eviction: bool,
     /// Feature gate `StatefulFailoverInjection`.
     pub preserves_state: bool,
 }
 
 /// The spec with the workload evicted from all `clusters`.
-pub fn evicted(
+pub fn evict_all(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
     behavior: &ApplicationFailoverBehavior,
     clusters: &[String],
     producer: &str,
-    switches: Switches,
+    gates: FailoverGates,
     now: Timestamp,
 ) -> Result<ResourceBindingSpec, ApplicationError> {
     let mode = behavior.purge_mode.clone().unwrap_or(PurgeMode::Gracefully);
-    if mode == PurgeMode::Gracefully && !switches.graceful_eviction {
+    if mode == PurgeMode::Gracefully && !gates.graceful_eviction {
         return Err(ApplicationError::GracefulEvictionOff);
     }
-    let rules =
-        behavior.state_preservation.as_ref().filter(|rules| switches.preserves_state && !rules.rules.is_empty());
+    let rules = behavior.state_preservation.as_ref().filter(|rules| gates.preserves_state && !rules.rules.is_empty());
     let before: Vec<String> = spec.clusters.iter().map(|target| target.name.clone()).collect();
     let mut left = spec.clone();
     for cluster in clusters {
@@ -90,7 +89,7 @@ pub fn evicted(
             _ => {}
         }
         if let Some(rules) = rules {
-            task.preserved_label_state = preserved(rules, status, cluster)?;
+            task.preserved_label_state = preserved_labels(rules, status, cluster)?;
             task.clusters_before_failover = before.clone();
         }
         if let Some(evicted) = evict(&left, cluster, task) {
@@ -130,8 +129,8 @@ mod tests {
     #[case::unknown(&[("m1", "Unknown")], &[])]
     #[case::no_target(&[("m3", "Unhealthy")], &[])]
     #[case::unwell(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
-    fn unhealthy_targets(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
-        assert_eq!(unhealthy(&spec(json!({})), &status(health)), expected);
+    fn unhealthy_targets_are_found(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
+        assert_eq!(unhealthy_targets(&spec(json!({})), &status(health)), expected);
     }
 
     #[rstest]
@@ -141,15 +140,15 @@ mod tests {
     fn last_clusters_are_kept(#[case] application: Value, #[case] leaving: &[&str], #[case] expected: bool) {
         let spec = spec(application);
         let leaving: Vec<String> = leaving.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(is_last(&spec, behavior(&spec).expect("it fails over"), &leaving), expected);
+        assert_eq!(is_last_copy(&spec, behavior(&spec).expect("it fails over"), &leaving), expected);
     }
 
-    fn task(application: Value, switches: Switches) -> Result<Value, String> {
+    fn task(application: Value, gates: FailoverGates) -> Result<Value, String> {
         let spec = spec(application);
         let behavior = behavior(&spec).expect("it fails over").clone();
         let clusters = ["m1".to_owned()];
         let status = status(&[("m1", "Unhealthy")]);
-        let evicted = evicted(&spec, &status, &behavior, &clusters, "producer", switches, Timestamp::UNIX_EPOCH);
+        let evicted = evict_all(&spec, &status, &behavior, &clusters, "producer", gates, Timestamp::UNIX_EPOCH);
         let evicted = evicted.map_err(|error| error.to_string())?;
         assert_eq!(evicted.clusters.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["m2"]);
         let mut task = json!(evicted.graceful_eviction_tasks[0]);
@@ -159,7 +158,7 @@ mod tests {
         Ok(task)
     }
 
-    const ON: Switches = Switches { graceful_eviction: true, preserves_state: true };
+    const ON: FailoverGates = FailoverGates { graceful_eviction: true, preserves_state: true };
 
     #[rstest]
     #[case::directly(json!({"purgeMode": "Directly"}), ON, Ok(json!({"purgeMode": "Directly"})))]
@@ -169,7 +168,7 @@ mod tests {
     )]
     #[case::never(json!({"purgeMode": "Never"}), ON, Ok(json!({"purgeMode": "Never", "suppressDeletion": true})))]
     #[case::not_switched_on(
-        json!({}), Switches { graceful_eviction: false, ..ON },
+        json!({}), FailoverGates { graceful_eviction: false, ..ON },
         Err("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")
     )]
     #[case::with_its_state(
@@ -181,14 +180,14 @@ mod tests {
     )]
     #[case::state_not_switched_on(
         json!({"purgeMode": "Directly", "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}"}]}}),
-        Switches { preserves_state: false, ..ON },
+        FailoverGates { preserves_state: false, ..ON },
         Ok(json!({"purgeMode": "Directly"}))
     )]
     fn eviction_task_has_purge_mode_and_preserved_state(
         #[case] application: Value,
-        #[case] switches: Switches,
+        #[case] gates: FailoverGates,
         #[case] expected: Result<Value, &str>,
     ) {
-        assert_eq!(task(application, switches), expected.map_err(str::to_owned));
+        assert_eq!(task(application, gates), expected.map_err(str::to_owned));
     }
 }

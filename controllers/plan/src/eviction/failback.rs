@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::conditions;
 
 /// Upper limit of `after`.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_AFTER: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Failback settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct FailbackOptions {
     /// Time for which the original clusters must have been healthy.
     pub after: Duration,
     /// Interval between two failbacks in the fleet.
-    pub every: Duration,
+    pub interval: Duration,
 }
 
 impl Default for FailbackOptions {
     fn default() -> Self {
-        FailbackOptions { after: Duration::from_secs(600), every: Duration::from_secs(60) }
+        FailbackOptions { after: Duration::from_secs(600), interval: Duration::from_secs(60) }
     }
 }
 
@@ -57,11 +57,11 @@ impl FromStr for FailbackOptions {
                 Some(("after", after)) => {
                     let duration = after.parse::<SignedDuration>().ok();
                     let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
-                    let duration = duration.filter(|duration| *duration <= LONGEST);
+                    let duration = duration.filter(|duration| *duration <= MAX_AFTER);
                     read.after = duration.ok_or_else(|| FailbackOptionsError::After(after.to_owned()))?;
                 }
                 Some(("rate", rate)) => {
-                    read.every = interval(rate).ok_or_else(|| FailbackOptionsError::Rate(rate.to_owned()))?
+                    read.interval = interval(rate).ok_or_else(|| FailbackOptionsError::Rate(rate.to_owned()))?
                 }
                 _ => return Err(FailbackOptionsError::Unknown(part.to_owned())),
             }
@@ -99,7 +99,7 @@ fn is_zero(number: &i32) -> bool {
 
 impl OriginalPlacement {
     /// Records the current placement.
-    pub fn of(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Self {
+    pub fn from_binding(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Self {
         OriginalPlacement {
             clusters: spec.clusters.clone(),
             replicas: spec.replicas,
@@ -112,24 +112,24 @@ impl OriginalPlacement {
     }
 
     /// True if the targets are exactly the original clusters.
-    pub fn is_where(&self, targets: &[TargetCluster]) -> bool {
+    pub fn matches_targets(&self, targets: &[TargetCluster]) -> bool {
         targets.len() == self.clusters.len() && targets.iter().all(|target| self.has(&target.name))
     }
 
     /// Next failback step of a workload, judged by its binding.
-    pub fn step(&self, spec: &ResourceBindingSpec) -> Step {
-        let returning = spec.graceful_eviction_tasks.iter().any(|task| task.producer == eviction::PRODUCER_GOING_HOME);
+    pub fn step(&self, spec: &ResourceBindingSpec) -> FailbackStep {
+        let returning = spec.graceful_eviction_tasks.iter().any(|task| task.producer == eviction::PRODUCER_FAILBACK);
         let leaving = spec.graceful_eviction_tasks.iter().any(|task| self.has(&task.from_cluster));
-        match self.is_where(&spec.clusters) {
-            true if returning => Step::Wait,
-            true => Step::Arrived,
-            false if returning || leaving => Step::Wait,
-            false => Step::Away,
+        match self.matches_targets(&spec.clusters) {
+            true if returning => FailbackStep::Wait,
+            true => FailbackStep::Arrived,
+            false if returning || leaving => FailbackStep::Wait,
+            false => FailbackStep::Away,
         }
     }
 
     /// True if a cluster is ready and has no untolerated taint.
-    pub fn is_open(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
+    pub fn accepts_workloads(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
         let ready = conditions::is_true(&cluster.status.conditions, condition::READY);
         let taints = &cluster.spec.taints;
         let free = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling).is_none();
@@ -138,7 +138,7 @@ impl OriginalPlacement {
 
     /// The binding after failback has started: evictions from all clusters but the original ones, and a rescheduling
     /// trigger.
-    pub fn on_the_way(&self, spec: &ResourceBindingSpec, purge: &PurgeMode, now: Timestamp) -> ResourceBindingSpec {
+    pub fn start_failback(&self, spec: &ResourceBindingSpec, purge: &PurgeMode, now: Timestamp) -> ResourceBindingSpec {
         let mut returning_spec = spec.clone();
         returning_spec.clusters.retain(|target| self.has(&target.name));
         for target in spec.clusters.iter().filter(|target| !self.has(&target.name) && !spec.evicts(&target.name)) {
@@ -147,7 +147,7 @@ impl OriginalPlacement {
                 purge_mode: Some(purge.clone()),
                 replicas: (target.replicas > 0).then_some(target.replicas),
                 reason: eviction::REASON_RETURN_HOME.to_owned(),
-                producer: eviction::PRODUCER_GOING_HOME.to_owned(),
+                producer: eviction::PRODUCER_FAILBACK.to_owned(),
                 creation_timestamp: Some(Time(now)),
                 ..GracefulEvictionTask::default()
             });
@@ -159,7 +159,7 @@ impl OriginalPlacement {
 
 /// State of a failback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum FailbackStep {
     /// The workload runs elsewhere and can be moved.
     Away,
     /// An eviction or the failback is in progress.

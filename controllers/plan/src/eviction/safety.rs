@@ -1,5 +1,5 @@
-//! When an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's weaker
-//! rule. Also cancels tasks whose cause no longer exists before the copy was replaced.
+//! Decides when an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's
+//! weaker rule. Also cancels tasks whose cause ends before the copy is replaced.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, eviction};
@@ -8,7 +8,7 @@ use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceHea
 use k8s_openapi::jiff::Timestamp;
 
 use super::tasks::EvictionInput;
-use super::{TaintDecision, by_taints};
+use super::{TaintDecision, evaluate_taints};
 use crate::conditions;
 use crate::scheduling::scheduling_type;
 use crate::selector::cluster_matches;
@@ -24,7 +24,7 @@ pub enum Safety {
 }
 
 /// Maximum length of a task's message.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE_LENGTH: usize = 1024;
 
 fn is_ready(cluster: &Cluster) -> bool {
     conditions::is_true(&cluster.status.conditions, condition::READY)
@@ -42,169 +42,179 @@ fn sum(replicas: impl Iterator<Item = i32>) -> i64 {
 
 /// True if the scheduler has observed the binding and all targets are healthy. In safe mode there must also be at
 /// least one target, and no fewer replicas than are being evicted, unless the template requests fewer.
-pub fn is_replaced(evicting: &EvictionInput<'_>) -> bool {
-    let (spec, status) = (evicting.spec, evicting.status);
-    let seen = status.scheduler_observed_generation == evicting.generation;
-    let all_well = spec.clusters.iter().all(|target| evicting.is_healthy(&target.name));
-    seen && all_well && (evicting.safety == Safety::Karmada || (!spec.clusters.is_empty() && is_enough(spec)))
+pub fn is_replaced(input: &EvictionInput<'_>) -> bool {
+    let (spec, status) = (input.spec, input.status);
+    let is_observed = status.scheduler_observed_generation == input.generation;
+    let are_healthy = spec.clusters.iter().all(|target| input.is_healthy(&target.name));
+    is_observed
+        && are_healthy
+        && (input.safety == Safety::Karmada || (!spec.clusters.is_empty() && has_enough_replicas(spec)))
 }
 
-fn is_enough(spec: &ResourceBindingSpec) -> bool {
-    let leaving = sum(spec.graceful_eviction_tasks.iter().filter_map(|task| task.replicas));
-    let there = sum(spec.clusters.iter().map(|target| target.replicas));
-    !is_divided(spec) || there >= leaving.min(i64::from(spec.replicas))
+fn has_enough_replicas(spec: &ResourceBindingSpec) -> bool {
+    let evicted = sum(spec.graceful_eviction_tasks.iter().filter_map(|task| task.replicas));
+    let assigned = sum(spec.clusters.iter().map(|target| target.replicas));
+    !is_divided(spec) || assigned >= evicted.min(i64::from(spec.replicas))
 }
 
 /// True if the task may complete on timeout. In safe mode the last healthy copy is kept, unless the purge mode is
-/// `Directly`. A copy that is unhealthy in a Ready cluster is not worth keeping, and one in a cluster being deleted
-/// cannot be kept.
-pub fn may_time_out(evicting: &EvictionInput<'_>, task: &GracefulEvictionTask) -> bool {
-    let cluster = evicting.clusters.get(&task.from_cluster);
-    let leaves = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
-    let unwell = evicting.health(&task.from_cluster) == Some(&ResourceHealth::Unhealthy);
-    evicting.safety == Safety::Karmada
+/// `Directly`. An unhealthy copy in a Ready cluster may be removed, and a copy in a cluster that is being
+/// deleted cannot be kept.
+pub fn may_complete_on_timeout(input: &EvictionInput<'_>, task: &GracefulEvictionTask) -> bool {
+    let cluster = input.clusters.get(&task.from_cluster);
+    let is_removed = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
+    let is_unhealthy = input.health(&task.from_cluster) == Some(&ResourceHealth::Unhealthy);
+    input.safety == Safety::Karmada
         || task.purge_mode == Some(PurgeMode::Directly)
-        || leaves
-        || evicting.spec.clusters.iter().any(|target| evicting.is_healthy(&target.name))
-        || (unwell && cluster.is_some_and(|cluster| is_ready(cluster)))
+        || is_removed
+        || input.spec.clusters.iter().any(|target| input.is_healthy(&target.name))
+        || (is_unhealthy && cluster.is_some_and(|cluster| is_ready(cluster)))
 }
 
 /// Message of a task that is kept beyond its timeout. It does not depend on the scheduler's observed generation,
 /// because writing the message changes the generation.
-pub fn why_kept(evicting: &EvictionInput<'_>) -> String {
-    let scheduled = conditions::find(&evicting.status.conditions, condition::SCHEDULED);
-    let targets: Vec<&str> = evicting.spec.clusters.iter().map(|target| target.name.as_str()).collect();
-    let why = match scheduled {
-        Some(shown) if shown.status == "False" => shown.message.clone(),
+pub fn kept_message(input: &EvictionInput<'_>) -> String {
+    let condition = conditions::find(&input.status.conditions, condition::SCHEDULED);
+    let targets: Vec<&str> = input.spec.clusters.iter().map(|target| target.name.as_str()).collect();
+    let why = match condition {
+        Some(condition) if condition.status == "False" => condition.message.clone(),
         _ if targets.is_empty() => "no other cluster is selected".to_owned(),
         _ => format!("it is not healthy in {}", targets.join(", ")),
     };
     let message = format!("no healthy replacement: {why}");
-    message.chars().take(LONGEST_MESSAGE).collect()
+    message.chars().take(MAX_MESSAGE_LENGTH).collect()
 }
 
-/// Cancelled evictions.
+/// Cancellation of one or several eviction tasks of a binding.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cancelled {
+pub struct Cancellation {
     /// The spec with the clusters as targets again, and without their tasks.
     pub spec: ResourceBindingSpec,
+    /// Clusters whose tasks are cancelled.
     pub clusters: Vec<String>,
     /// Affinity term that the scheduler must continue with, so that it does not remove the clusters again.
     pub affinity: Option<String>,
 }
 
-/// Cancels evictions by the taint manager whose cause no longer exists and whose copy is not replaced yet. A copy that was
-/// being replaced by failback is kept if the original cluster fails again.
-pub fn cancelled(evicting: &EvictionInput<'_>, now: Timestamp) -> Option<Cancelled> {
-    if evicting.safety == Safety::Karmada || is_replaced(evicting) {
+/// Cancels evictions by the taint manager whose cause no longer exists and whose copy is not replaced yet. An eviction
+/// by failback is cancelled if the binding has no targets, because the original cluster failed again. `None` if there
+/// is nothing to cancel.
+pub fn cancel_tasks(input: &EvictionInput<'_>, now: Timestamp) -> Option<Cancellation> {
+    if input.safety == Safety::Karmada || is_replaced(input) {
         return None;
     }
-    let mut cancelled: Option<Cancelled> = None;
-    for task in &evicting.spec.graceful_eviction_tasks {
-        let spec = cancelled.as_ref().map_or(evicting.spec, |cancelled| &cancelled.spec);
-        let Some(cluster) = returnable(evicting, task, now) else { continue };
-        let Some(term) = term_of(spec, cluster) else { continue };
-        if term.is_some_and(|term| would_remove_healthy_copy(evicting, term)) {
+    let mut cancelled: Option<Cancellation> = None;
+    for task in &input.spec.graceful_eviction_tasks {
+        let spec = cancelled.as_ref().map_or(input.spec, |cancelled| &cancelled.spec);
+        let Some(cluster) = find_cancellable_cluster(input, task, now) else { continue };
+        let Some(term) = find_affinity_term(spec, cluster) else { continue };
+        if term.is_some_and(|term| would_remove_healthy_copy(input, term)) {
             continue;
         }
         let affinity = term.map(|term| term.affinity_name.clone());
-        let spec = with_copy(evicting, spec, task, term);
+        let spec = restore_target(input, spec, task, term);
         let (mut clusters, before) = match cancelled.take() {
             Some(before) => (before.clusters, before.affinity),
             None => (Vec::new(), None),
         };
         clusters.push(task.from_cluster.clone());
-        cancelled = Some(Cancelled { spec, clusters, affinity: before.or(affinity) });
+        cancelled = Some(Cancellation { spec, clusters, affinity: before.or(affinity) });
     }
-    let observed = &evicting.status.scheduler_observed_affinity_name;
-    cancelled.map(|cancelled| Cancelled { affinity: cancelled.affinity.filter(|name| name != observed), ..cancelled })
+    let observed = &input.status.scheduler_observed_affinity_name;
+    cancelled
+        .map(|cancelled| Cancellation { affinity: cancelled.affinity.filter(|name| name != observed), ..cancelled })
 }
 
-/// The cluster of a task that can be cancelled: its copy still exists, the cluster is Ready, and no taint evicts the
-/// binding.
-fn returnable<'a>(evicting: &'a EvictionInput<'_>, task: &GracefulEvictionTask, now: Timestamp) -> Option<&'a Cluster> {
-    let by_producer = match task.producer.as_str() {
+/// The source cluster of a task, if the task can be cancelled: the copy still exists, the cluster is Ready, and none of
+/// its taints evicts the binding.
+fn find_cancellable_cluster<'a>(
+    input: &'a EvictionInput<'_>,
+    task: &GracefulEvictionTask,
+    now: Timestamp,
+) -> Option<&'a Cluster> {
+    let is_cancellable_producer = match task.producer.as_str() {
         eviction::PRODUCER_TAINT_MANAGER => true,
-        eviction::PRODUCER_GOING_HOME => evicting.spec.clusters.is_empty(),
+        eviction::PRODUCER_FAILBACK => input.spec.clusters.is_empty(),
         _ => false,
     };
-    let undecided = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
+    let is_undecided = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
     // The task does not record the replicas of single components.
-    let simple = evicting.spec.components.len() <= 1;
-    let there = evicting.item(&task.from_cluster).is_some();
-    let cluster = evicting.clusters.get(&task.from_cluster)?.as_ref();
-    let stays = cluster.metadata.deletion_timestamp.is_none() && is_ready(cluster);
-    let tolerated = evicting.tolerations.is_some_and(|tolerations| match by_taints(cluster, tolerations, now) {
+    let has_one_component = input.spec.components.len() <= 1;
+    let copy_exists = input.status_item(&task.from_cluster).is_some();
+    let cluster = input.clusters.get(&task.from_cluster)?.as_ref();
+    let is_cluster_ready = cluster.metadata.deletion_timestamp.is_none() && is_ready(cluster);
+    let is_tolerated = input.tolerations.is_some_and(|tolerations| match evaluate_taints(cluster, tolerations, now) {
         TaintDecision::Stay => true,
         TaintDecision::EvictAt(at) => at > now,
     });
-    (by_producer && undecided && simple && there && stays && tolerated).then_some(cluster)
+    (is_cancellable_producer && is_undecided && has_one_component && copy_exists && is_cluster_ready && is_tolerated)
+        .then_some(cluster)
 }
 
 /// The first affinity term that matches the cluster; the inner `None` is a placement without affinity terms. `None`
 /// if the placement no longer matches the cluster.
-fn term_of<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Option<&'a ClusterAffinityTerm>> {
+fn find_affinity_term<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Option<&'a ClusterAffinityTerm>> {
     let Some(placement) = &spec.placement else { return Some(None) };
-    let means = |affinity: &ClusterAffinity| cluster_matches(cluster, affinity);
+    let matches = |affinity: &ClusterAffinity| cluster_matches(cluster, affinity);
     match placement.cluster_affinities.as_slice() {
-        [] => placement.cluster_affinity.as_ref().is_none_or(means).then_some(None),
-        terms => terms.iter().find(|term| means(&term.affinity)).map(Some),
+        [] => placement.cluster_affinity.as_ref().is_none_or(matches).then_some(None),
+        terms => terms.iter().find(|term| matches(&term.affinity)).map(Some),
     }
 }
 
 /// True if a target matches the term. Clusters that are neither targets nor sources of tasks count as not matching.
-fn is_of_term(evicting: &EvictionInput<'_>, term: &ClusterAffinityTerm, target: &str) -> bool {
-    evicting.clusters.get(target).is_some_and(|cluster| cluster_matches(cluster, &term.affinity))
+fn target_matches_term(input: &EvictionInput<'_>, term: &ClusterAffinityTerm, target: &str) -> bool {
+    input.clusters.get(target).is_some_and(|cluster| cluster_matches(cluster, &term.affinity))
 }
 
 /// True if returning to the term would remove a healthy copy.
-fn would_remove_healthy_copy(evicting: &EvictionInput<'_>, term: &ClusterAffinityTerm) -> bool {
-    let mut good = evicting.spec.clusters.iter().filter(|target| evicting.is_healthy(&target.name));
-    good.any(|target| !is_of_term(evicting, term, &target.name))
+fn would_remove_healthy_copy(input: &EvictionInput<'_>, term: &ClusterAffinityTerm) -> bool {
+    let mut healthy = input.spec.clusters.iter().filter(|target| input.is_healthy(&target.name));
+    healthy.any(|target| !target_matches_term(input, term, &target.name))
 }
 
 /// The spec with the copy as target again. Unhealthy replacements are removed.
-fn with_copy(
-    evicting: &EvictionInput<'_>,
+fn restore_target(
+    input: &EvictionInput<'_>,
     spec: &ResourceBindingSpec,
     task: &GracefulEvictionTask,
     term: Option<&ClusterAffinityTerm>,
 ) -> ResourceBindingSpec {
-    let mut back = spec.clone();
-    back.graceful_eviction_tasks.retain(|other| other.from_cluster != task.from_cluster);
-    let held = |cluster: &str| cluster == task.from_cluster || evicting.is_healthy(cluster);
+    let mut restored = spec.clone();
+    restored.graceful_eviction_tasks.retain(|other| other.from_cluster != task.from_cluster);
+    let is_kept = |cluster: &str| cluster == task.from_cluster || input.is_healthy(cluster);
     if let Some(term) = term {
         // Targets of a later term are dropped.
-        back.clusters.retain(|target| is_of_term(evicting, term, &target.name));
+        restored.clusters.retain(|target| target_matches_term(input, term, &target.name));
     }
     let copy = TargetCluster {
         name: task.from_cluster.clone(),
         replicas: task.replicas.unwrap_or_default(),
         ..TargetCluster::default()
     };
-    if !back.targets(&copy.name) {
-        back.clusters.push(copy);
+    if !restored.targets(&copy.name) {
+        restored.clusters.push(copy);
     }
-    if is_divided(&back) {
-        let mut surplus = sum(back.clusters.iter().map(|target| target.replicas)) - i64::from(back.replicas);
-        for target in back.clusters.iter_mut().rev().filter(|target| !held(&target.name)) {
+    if is_divided(&restored) {
+        let mut surplus = sum(restored.clusters.iter().map(|target| target.replicas)) - i64::from(restored.replicas);
+        for target in restored.clusters.iter_mut().rev().filter(|target| !is_kept(&target.name)) {
             let taken = surplus.clamp(0, i64::from(target.replicas.max(0)));
             target.replicas -= i32::try_from(taken).unwrap_or(target.replicas);
             surplus -= taken;
         }
-        back.clusters.retain(|target| target.replicas > 0 || held(&target.name));
+        restored.clusters.retain(|target| target.replicas > 0 || is_kept(&target.name));
     } else {
-        while back.clusters.len() > most_clusters(&back)
-            && let Some(index) = back.clusters.iter().rposition(|target| !held(&target.name))
+        while restored.clusters.len() > max_clusters(&restored)
+            && let Some(index) = restored.clusters.iter().rposition(|target| !is_kept(&target.name))
         {
-            back.clusters.remove(index);
+            restored.clusters.remove(index);
         }
     }
-    back
+    restored
 }
 
 /// Maximum number of clusters by spread constraints.
-fn most_clusters(spec: &ResourceBindingSpec) -> usize {
+fn max_clusters(spec: &ResourceBindingSpec) -> usize {
     let constraints = spec.placement.iter().flat_map(|placement| &placement.spread_constraints);
     let by_cluster =
         constraints.filter(|one| one.spread_by_field == Some(SpreadFieldValue::Cluster) && one.max_groups > 0);

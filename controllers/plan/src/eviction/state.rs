@@ -7,7 +7,7 @@ use crowsnest_api::work::ResourceBindingStatus;
 use crowsnest_apimachinery::jsonpath::{JsonPath, ParseError, print};
 use serde_json::Value;
 
-/// Why a value cannot be preserved. The eviction waits until it can.
+/// Reason why a value cannot be preserved. The eviction waits until all values can be preserved.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the application status has not yet been collected from Cluster({0})")]
@@ -22,8 +22,8 @@ pub enum StateError {
     Missing(String),
 }
 
-/// Labels by the rules, from the status in the cluster that is left.
-pub fn preserved(
+/// Labels for the next copy: the value of each rule in the status that the evicted cluster reported.
+pub fn preserved_labels(
     rules: &StatePreservation,
     status: &ResourceBindingStatus,
     cluster: &str,
@@ -31,25 +31,27 @@ pub fn preserved(
     let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
     let collected = item.and_then(|item| item.status.as_ref());
     let collected = collected.ok_or_else(|| StateError::NotCollected(cluster.to_owned()))?;
-    let labels =
-        rules.rules.iter().map(|rule| Ok((rule.alias_label_name.clone(), read(&rule.json_path, &collected.0)?)));
+    let labels = rules
+        .rules
+        .iter()
+        .map(|rule| Ok((rule.alias_label_name.clone(), evaluate_template(&rule.json_path, &collected.0)?)));
     labels.collect()
 }
 
 /// Evaluates a client-go JSONPath template: text and paths in braces. A path without result is an error.
-fn read(template: &str, status: &Value) -> Result<String, StateError> {
+fn evaluate_template(template: &str, status: &Value) -> Result<String, StateError> {
     let mut text = String::new();
     let mut rest = template;
     while let Some(open) = rest.find('{') {
         text.push_str(&rest[..open]);
-        let broken = |source| StateError::Path { path: template.to_owned(), source };
-        let close = rest[open..].find('}').ok_or_else(|| broken(ParseError::UnclosedAction))? + open;
-        let path = JsonPath::parse(rest[open + 1..close].trim()).map_err(broken)?;
-        let found = path.find(status);
-        if found.is_empty() {
+        let parse_error = |source| StateError::Path { path: template.to_owned(), source };
+        let close = rest[open..].find('}').ok_or_else(|| parse_error(ParseError::UnclosedAction))? + open;
+        let path = JsonPath::parse(rest[open + 1..close].trim()).map_err(parse_error)?;
+        let values = path.find(status);
+        if values.is_empty() {
             return Err(StateError::Missing(template.to_owned()));
         }
-        text.push_str(&found.into_iter().map(print).collect::<Vec<_>>().join(" "));
+        text.push_str(&values.into_iter().map(print).collect::<Vec<_>>().join(" "));
         rest = &rest[close + 1..];
     }
     text.push_str(rest);
@@ -65,21 +67,21 @@ mod tests {
     #[rstest]
     #[case::a_number("{ .replicas }", Ok("3"))]
     #[case::text("{.phase}", Ok("Running"))]
-    #[case::text_around_it("job-{.id}-{.phase}", Ok("job-a1-Running"))]
-    #[case::several("{.nodes[*].name}", Ok("n1 n2"))]
+    #[case::path_within_text("job-{.id}-{.phase}", Ok("job-a1-Running"))]
+    #[case::several_values("{.nodes[*].name}", Ok("n1 n2"))]
     #[case::a_map("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
-    #[case::nothing_there("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
+    #[case::missing("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
     #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]
     fn templates_are_evaluated_like_client_go(#[case] template: &str, #[case] expected: Result<&str, &str>) {
         let status = json!({"replicas": 3, "phase": "Running", "id": "a1", "nodes": [{"name": "n1"}, {"name": "n2"}]});
-        let found = read(template, &status).map_err(|error| error.to_string());
-        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+        let result = evaluate_template(template, &status).map_err(|error| error.to_string());
+        assert_eq!(result.as_deref().map_err(String::as_str), expected);
     }
 
     #[test]
     fn missing_status_is_an_error() {
         let rules = StatePreservation { rules: Vec::new() };
-        let error = preserved(&rules, &ResourceBindingStatus::default(), "m1").expect_err("no status");
+        let error = preserved_labels(&rules, &ResourceBindingStatus::default(), "m1").expect_err("no status");
         assert_eq!(error.to_string(), "the application status has not yet been collected from Cluster(m1)");
     }
 }

@@ -1,5 +1,5 @@
-//! Graceful eviction tasks: which continue, which are complete and which are cancelled. [`super::safety`] decides if
-//! a task may complete.
+//! Graceful eviction tasks: which continue and which are complete. [`super::safety`] decides if a task may
+//! complete, and cancels tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::safety::{self, Safety};
 
-/// The remaining tasks, and when to check again.
+/// Planned eviction tasks of a binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskPlan {
+    /// The tasks that continue.
     pub tasks: Vec<GracefulEvictionTask>,
-    pub look_again: Option<Timestamp>,
+    /// The earliest time at which a task times out. `None` if no task waits for its timeout.
+    pub next_check: Option<Timestamp>,
 }
 
 /// Input of the decision about a binding's eviction tasks.
@@ -37,30 +39,30 @@ pub struct EvictionInput<'a> {
 
 impl EvictionInput<'_> {
     /// Aggregated status of a cluster. `None` once its Work is being deleted.
-    pub(super) fn item(&self, cluster: &str) -> Option<&AggregatedStatusItem> {
+    pub(super) fn status_item(&self, cluster: &str) -> Option<&AggregatedStatusItem> {
         self.status.aggregated_status.iter().find(|item| item.cluster_name == cluster)
     }
 
     pub(super) fn health(&self, cluster: &str) -> Option<&ResourceHealth> {
-        self.item(cluster)?.health.as_ref()
+        self.status_item(cluster)?.health.as_ref()
     }
 
     pub(super) fn is_healthy(&self, cluster: &str) -> bool {
         self.health(cluster) == Some(&ResourceHealth::Healthy)
     }
 
-    fn end_of(&self, task: &GracefulEvictionTask, created: Timestamp) -> Timestamp {
+    fn deadline(&self, task: &GracefulEvictionTask, created: Timestamp) -> Timestamp {
         let seconds = task.grace_period_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         created.saturating_add(seconds.unwrap_or(self.timeout)).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// Completes tasks whose replacement is healthy or whose time is over, and sets the creation time of new ones. A task
-/// that timed out without a replacement continues and reports why.
-pub fn tasks(evicting: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
-    let replaced = safety::is_replaced(evicting);
-    let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };
-    for task in &evicting.spec.graceful_eviction_tasks {
+/// Completes tasks whose replacement is healthy or that have timed out, and sets the creation time of new ones. A task
+/// that has timed out but must not complete without a healthy replacement continues, with the reason as its message.
+pub fn plan_tasks(input: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
+    let replaced = safety::is_replaced(input);
+    let mut plan = TaskPlan { tasks: Vec::new(), next_check: None };
+    for task in &input.spec.graceful_eviction_tasks {
         let Some(created) = &task.creation_timestamp else {
             plan.tasks.push(GracefulEvictionTask { creation_timestamp: Some(Time(now)), ..task.clone() });
             continue;
@@ -70,12 +72,12 @@ pub fn tasks(evicting: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
             Some(false) => {}
             None if replaced => {}
             None => {
-                let end = evicting.end_of(task, created.0);
-                if now < end {
-                    plan.look_again = Some(plan.look_again.map_or(end, |earlier| earlier.min(end)));
+                let deadline = input.deadline(task, created.0);
+                if now < deadline {
+                    plan.next_check = Some(plan.next_check.map_or(deadline, |earlier| earlier.min(deadline)));
                     plan.tasks.push(task.clone());
-                } else if !safety::may_time_out(evicting, task) {
-                    plan.tasks.push(GracefulEvictionTask { message: safety::why_kept(evicting), ..task.clone() });
+                } else if !safety::may_complete_on_timeout(input, task) {
+                    plan.tasks.push(GracefulEvictionTask { message: safety::kept_message(input), ..task.clone() });
                 }
             }
         }

@@ -6,12 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, condition as words};
+use crowsnest_api::constants::{annotation, condition as condition_names};
 
 use crate::conditions;
 
 /// Clusters lost within this time count as lost together.
-pub const TOGETHER: Duration = Duration::from_secs(60);
+pub const LOSS_WINDOW: Duration = Duration::from_secs(60);
 
 /// Why the observed readiness is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl fmt::Display for Doubt {
             Doubt::Fleet { lost, all } => write!(
                 f,
                 "{lost} of {all} clusters stopped responding within {} s: the fault is probably on the control plane's side",
-                TOGETHER.as_secs()
+                LOSS_WINDOW.as_secs()
             ),
             Doubt::ControlPlane(why) => {
                 write!(
@@ -43,13 +43,13 @@ impl fmt::Display for Doubt {
 }
 
 /// Doubts if too large a share of `all` clusters was lost together. `lost` are the times of loss.
-pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
+pub fn find_fleet_doubt(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
     let mut lost: Vec<Duration> = lost.into_iter().collect();
     lost.sort_unstable();
     let mut first = 0;
     let mut most = 0;
     for (last, at) in lost.iter().enumerate() {
-        while *at - lost[first] > TOGETHER {
+        while *at - lost[first] > LOSS_WINDOW {
             first += 1;
         }
         most = most.max(last + 1 - first);
@@ -59,16 +59,16 @@ pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold:
 }
 
 /// True if a cluster lost at `lost` must wait before it becomes NotReady after `failure`, because another cluster was
-/// not probed in the second half of that time and can be lost as well. `looks` are the last probes of the other
-/// clusters; older ones than [`TOGETHER`] are ignored.
+/// not probed in the second half of that time and can be lost as well. `last_probes` are the last probes of the other
+/// clusters; older ones than [`LOSS_WINDOW`] are ignored.
 pub fn waits_for_others(
-    looks: impl IntoIterator<Item = Duration>,
+    last_probes: impl IntoIterator<Item = Duration>,
     lost: Duration,
     failure: Duration,
     now: Duration,
 ) -> bool {
     let half = lost + failure / 2;
-    looks.into_iter().any(|at| at < half && now.saturating_sub(at) <= TOGETHER)
+    last_probes.into_iter().any(|at| at < half && now.saturating_sub(at) <= LOSS_WINDOW)
 }
 
 /// True if an administrator confirmed by annotation that the cluster is down, which overrides doubt.
@@ -79,8 +79,8 @@ pub fn is_confirmed_down(cluster: &Cluster) -> bool {
 
 /// True if the cluster's `HealthSignals` condition reports doubt.
 pub fn is_doubted(cluster: &Cluster) -> bool {
-    conditions::find(&cluster.status.conditions, words::HEALTH_SIGNALS)
-        .is_some_and(|signals| signals.reason == words::HEALTH_SIGNALS_DOUBTED)
+    conditions::find(&cluster.status.conditions, condition_names::HEALTH_SIGNALS)
+        .is_some_and(|signals| signals.reason == condition_names::HEALTH_SIGNALS_DOUBTED)
 }
 
 #[cfg(test)]
@@ -94,9 +94,9 @@ mod tests {
     #[case::one_before_it_was_lost(&[116, 99], true)]
     #[case::one_in_the_earlier_half(&[114, 129], true)]
     #[case::one_nobody_looks_at_any_more(&[69, 129], false)]
-    fn cluster_waits_for_probes_of_others(#[case] looks: &[u64], #[case] waits: bool) {
+    fn cluster_waits_for_probes_of_others(#[case] last_probes: &[u64], #[case] waits: bool) {
         let seconds = Duration::from_secs;
-        let looks = looks.iter().copied().map(seconds);
-        assert_eq!(waits_for_others(looks, seconds(100), seconds(30), seconds(130)), waits);
+        let last_probes = last_probes.iter().copied().map(seconds);
+        assert_eq!(waits_for_others(last_probes, seconds(100), seconds(30), seconds(130)), waits);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crowsnest_api::constants::condition as words;
+use crowsnest_api::constants::condition as condition_names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -12,51 +12,54 @@ use super::Moment;
 
 /// Time without renewal after which an agent is considered lost.
 #[derive(Debug, Clone, Copy)]
-pub struct Grace {
+pub struct GracePeriods {
+    /// Limit after the first report of the agent.
     pub monitor: Duration,
-    /// Before its first report.
+    /// Limit before the first report of the agent.
     pub startup: Duration,
 }
 
 /// Observations of an agent so far.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Beat {
+pub struct AgentLiveness {
+    /// Last seen `renewTime` of the Lease.
     renewed: Option<String>,
-    shown: Option<Condition>,
-    /// Monotonic time of the last sign of life.
+    /// The Ready condition at the last check, or written since.
+    current: Option<Condition>,
+    /// Monotonic time of the last report or renewal of the agent.
     last_seen: SignedDuration,
-    /// The same, once the agent has been silent for half of the grace period.
-    lost: Option<Duration>,
+    /// `last_seen`, once the agent has been silent for half of the grace period.
+    lost_since: Option<Duration>,
 }
 
-impl Beat {
-    /// Time of the last sign of life, if the agent has been silent for half of the grace period and the cluster was
-    /// ready.
-    pub fn lost(&self) -> Option<Duration> {
-        self.lost
+impl AgentLiveness {
+    /// Monotonic time of the last report or renewal of the agent, if the agent has been silent for half of the grace
+    /// period and the cluster was ready.
+    pub fn lost_since(&self) -> Option<Duration> {
+        self.lost_since
     }
 
-    /// Records a condition that this process wrote itself, which is not a sign of life of the agent.
-    pub fn wrote(&mut self, ready: Condition) {
-        self.shown = Some(ready);
+    /// Records a condition that this process wrote itself, so that it does not count as a report of the agent.
+    pub fn record_write(&mut self, ready: Condition) {
+        self.current = Some(ready);
     }
 }
 
 /// Evaluates a Lease and the Cluster's Ready condition. Returns the condition to write, if any, and the new state.
-pub fn look(
-    last: Option<&Beat>,
+pub fn evaluate_lease(
+    last: Option<&AgentLiveness>,
     renewed: Option<&str>,
-    shown: Option<&Condition>,
+    current: Option<&Condition>,
     created: Timestamp,
-    grace: Grace,
+    grace: GracePeriods,
     now: Moment,
-) -> (Option<Condition>, Beat) {
+) -> (Option<Condition>, AgentLiveness) {
     let mono = SignedDuration::try_from(now.mono).unwrap_or(SignedDuration::MAX);
     let (before, mut last_seen) = match last {
-        Some(last) if last.shown.as_ref() == shown => (last.renewed.as_deref(), last.last_seen),
-        // A status report of the agent is a sign of life, too.
+        Some(last) if last.current.as_ref() == current => (last.renewed.as_deref(), last.last_seen),
+        // The condition was changed by a report of the agent, which counts like a renewal.
         Some(last) => (last.renewed.as_deref(), mono),
-        None if shown.is_none() => {
+        None if current.is_none() => {
             (None, mono.saturating_sub(now.wall.duration_since(created).max(SignedDuration::ZERO)))
         }
         None => (None, mono),
@@ -64,29 +67,29 @@ pub fn look(
     if renewed.is_some() && renewed != before {
         last_seen = mono;
     }
-    let longest = if shown.is_some() { grace.monitor } else { grace.startup };
+    let limit = if current.is_some() { grace.monitor } else { grace.startup };
     let silent = Duration::try_from(mono.saturating_sub(last_seen)).unwrap_or_default();
-    let word = (silent > longest).then(|| silence(shown, now.wall)).flatten();
-    let was_ready = shown.is_some_and(|shown| shown.status == "True");
+    let condition = (silent > limit).then(|| unknown_condition(current, now.wall)).flatten();
+    let was_ready = current.is_some_and(|current| current.status == "True");
     // Agents renew their Lease several times per grace period, so a silence of half of it indicates a loss.
-    let is_lost = silent > longest / 2 && (was_ready || last.is_some_and(|last| last.lost.is_some()));
-    let beat = Beat {
+    let is_lost = silent > limit / 2 && (was_ready || last.is_some_and(|last| last.lost_since.is_some()));
+    let liveness = AgentLiveness {
         renewed: renewed.or(before).map(str::to_owned),
-        shown: shown.cloned(),
+        current: current.cloned(),
         last_seen,
-        lost: is_lost.then(|| Duration::try_from(last_seen).unwrap_or_default()),
+        lost_since: is_lost.then(|| Duration::try_from(last_seen).unwrap_or_default()),
     };
-    (word, beat)
+    (condition, liveness)
 }
 
-fn silence(shown: Option<&Condition>, now: Timestamp) -> Option<Condition> {
-    let (reason, message) = match shown {
-        Some(shown) if shown.status == "Unknown" => return None,
+fn unknown_condition(current: Option<&Condition>, now: Timestamp) -> Option<Condition> {
+    let (reason, message) = match current {
+        Some(current) if current.status == "Unknown" => return None,
         Some(_) => ("ClusterStatusUnknown", "Cluster status controller stopped posting cluster status."),
         None => ("ClusterStatusNeverUpdated", "Cluster status controller never posted cluster status."),
     };
     Some(Condition {
-        type_: words::READY.to_owned(),
+        type_: condition_names::READY.to_owned(),
         status: "Unknown".to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),

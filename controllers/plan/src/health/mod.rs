@@ -1,9 +1,10 @@
 //! Readiness of a cluster, derived from several signals over time (docs/FAILOVER.md).
-//! `controllers/src/cluster/cluster_status/mod.rs` probes a cluster, calls this module and writes its decision; the taint manager and
-//! ClusterTaintPolicies read the conditions.
+//! `controllers/src/cluster/cluster_status/mod.rs` probes a cluster, calls this module and writes its decision; the
+//! taint manager and ClusterTaintPolicies read the conditions.
 //!
-//! A single failing signal never makes a cluster NotReady, nor does a short outage, a restart of this process or a jump of the clock.
-//! Under Karmada's rules ([`super::eviction::Safety::Karmada`]) [`super::clusters::with_thresholds`] decides instead of this module.
+//! A single failing signal never makes a cluster NotReady, nor does a short outage, a restart of this process or a jump
+//! of the clock. Under Karmada's rules ([`super::eviction::Safety::Karmada`]) [`super::clusters::with_thresholds`]
+//! decides instead of this module.
 
 pub mod doubt;
 pub mod lease;
@@ -13,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crowsnest_api::constants::condition as words;
+use crowsnest_api::constants::condition as condition_names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 
@@ -33,32 +34,36 @@ impl Moment {
         self.mono.saturating_sub(earlier.mono)
     }
 
-    /// True if more time than `longest` passed on either clock: the process or the machine was suspended, or the
-    /// clock was set.
-    fn is_apart(self, earlier: Self, longest: Duration) -> bool {
-        self.since(earlier) > longest || self.wall.duration_since(earlier.wall).unsigned_abs() > longest
+    /// True if more time than `limit` passed on either clock since `earlier`: the process or the machine was suspended,
+    /// or the clock was set.
+    fn is_interrupted(self, earlier: Self, limit: Duration) -> bool {
+        self.since(earlier) > limit || self.wall.duration_since(earlier.wall).unsigned_abs() > limit
     }
 }
 
-/// Minimum number of consecutive failed probes, in addition to the failure threshold.
-const LOOKS: u32 = 3;
-/// Missed probes after which the observation starts again.
-const MISSED: u32 = 3;
+/// Minimum number of consecutive failed probes before a signal counts as failing, in addition to the failure threshold.
+const MIN_FAILED_PROBES: u32 = 3;
+/// Number of missed probe periods after which earlier observations are discarded.
+const MAX_MISSED_PROBES: u32 = 3;
 
 /// A source of health signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
+    /// The health endpoint (`/readyz`).
     Readyz,
+    /// Other API calls.
     Api,
+    /// The watches of the cache.
     Watches,
+    /// The tunnel of the cluster's agent.
     Tunnel,
 }
 
 impl Source {
     const ALL: [Source; 4] = [Source::Readyz, Source::Api, Source::Watches, Source::Tunnel];
 
-    /// Part of the message that identifies the source's failure.
-    fn mark(self) -> &'static str {
+    /// Part of the message of `HealthSignals` that states the failure of this source.
+    fn failure_text(self) -> &'static str {
         match self {
             Source::Readyz => "readyz fails",
             Source::Api => "API calls fail",
@@ -71,12 +76,13 @@ impl Source {
 /// State of the cache's watches of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watches {
-    pub all: usize,
+    pub total: usize,
     pub interrupted: usize,
-    /// Time of the last event on any of the watches. Only its changes are evaluated, so its clock is irrelevant.
-    pub heard_at: i64,
+    /// Time of the last event on any of the watches. It is only compared with that of the previous probe, so its unit
+    /// and epoch are irrelevant.
+    pub last_event_at: i64,
     /// Error of one interrupted watch.
-    pub why: String,
+    pub error: String,
 }
 
 /// Result of one probe.
@@ -91,19 +97,20 @@ pub struct Signals {
 }
 
 impl Signals {
-    fn failing(&self, last: Option<&History>) -> BTreeMap<Source, String> {
+    fn failures(&self, last: Option<&History>) -> BTreeMap<Source, String> {
         let mut failing = BTreeMap::new();
-        if let Health::Unhealthy(why) | Health::Unreachable(why) | Health::NoClient(why) = &self.readyz {
-            failing.insert(Source::Readyz, why.clone());
+        if let Health::Unhealthy(error) | Health::Unreachable(error) | Health::NoClient(error) = &self.readyz {
+            failing.insert(Source::Readyz, error.clone());
         }
-        if let Err(why) = &self.api {
-            failing.insert(Source::Api, why.clone());
+        if let Err(error) = &self.api {
+            failing.insert(Source::Api, error.clone());
         }
-        // A watch that never worked since this process started does not count as interrupted. An event since the last
-        // probe is a sign of life.
-        let went_on = last.is_some_and(|last| last.watched && self.watches.heard_at <= last.heard_at);
-        if went_on && self.watches.interrupted * 2 > self.watches.all {
-            failing.insert(Source::Watches, self.watches.why.clone());
+        // Watches that have not worked since this process started do not count as interrupted, and an event since the
+        // last probe shows that the cluster is alive.
+        let has_no_new_event =
+            last.is_some_and(|last| last.had_watches && self.watches.last_event_at <= last.last_event_at);
+        if has_no_new_event && self.watches.interrupted * 2 > self.watches.total {
+            failing.insert(Source::Watches, self.watches.error.clone());
         }
         if self.tunnel == Some(false) {
             failing.insert(Source::Tunnel, String::new());
@@ -114,37 +121,37 @@ impl Signals {
 
 /// An ongoing failure of a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Failing {
+struct OngoingFailure {
     since: Moment,
-    looks: u32,
-    why: String,
+    failed_probes: u32,
+    error: String,
 }
 
 /// Observations of a cluster so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     at: Moment,
-    heard_at: i64,
-    /// True if most watches worked at least once.
-    watched: bool,
-    failing: BTreeMap<Source, Failing>,
-    well_since: Option<Moment>,
-    /// Time when two signals began to fail, if the cluster was ready then.
-    lost: Option<Duration>,
+    last_event_at: i64,
+    /// True if most watches worked at the same probe at least once.
+    had_watches: bool,
+    failing: BTreeMap<Source, OngoingFailure>,
+    healthy_since: Option<Moment>,
+    /// Monotonic time at which two signals began to fail, if the cluster was ready then.
+    lost_since: Option<Duration>,
 }
 
 impl History {
-    /// Time when two signals began to fail while the cluster was ready.
-    pub fn lost(&self) -> Option<Duration> {
-        self.lost
+    /// Monotonic time at which two signals began to fail while the cluster was ready. `None` while fewer than two fail.
+    pub fn lost_since(&self) -> Option<Duration> {
+        self.lost_since
     }
 
-    /// Time of the last probe.
-    pub fn looked_at(&self) -> Duration {
+    /// Monotonic time of the last probe.
+    pub fn last_probe(&self) -> Duration {
         self.at.mono
     }
 
-    fn fails_by_two(&self) -> bool {
+    fn has_two_failures(&self) -> bool {
         self.failing.len() >= 2
     }
 }
@@ -152,7 +159,9 @@ impl History {
 /// Thresholds for changing the Ready condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
+    /// Time for which a cluster must be healthy to become Ready.
     pub success: Duration,
+    /// Time for which two signals must fail for the cluster to become not ready.
     pub failure: Duration,
     /// Time between two probes.
     pub period: Duration,
@@ -160,77 +169,80 @@ pub struct Rules {
 
 /// Result of evaluating a probe.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
-    /// The condition Ready, unless it is doubted.
+pub struct Evaluation {
+    /// The Ready condition to be published, unless it is doubted.
     pub ready: Condition,
     pub history: History,
 }
 
-/// Evaluates a probe. `shown` is the Cluster's current Ready condition; without one, the first probe decides.
+/// Evaluates a probe. `current` is the Cluster's Ready condition. Without one, this probe decides alone.
 pub fn evaluate(
     signals: &Signals,
     last: Option<&History>,
-    shown: Option<&Condition>,
+    current: Option<&Condition>,
     rules: &Rules,
     now: Moment,
-) -> Judged {
-    let history = remember(signals, last, shown, rules, now);
-    let long = |failing: &&Failing| failing.looks >= LOOKS && now.since(failing.since) >= rules.failure;
-    let is_down = history.failing.values().filter(long).count() >= 2;
-    let is_up = history.well_since.is_some_and(|since| now.since(since) >= rules.success);
-    let ready = match shown {
+) -> Evaluation {
+    let history = update_history(signals, last, current, rules, now);
+    let is_long = |failing: &&OngoingFailure| {
+        failing.failed_probes >= MIN_FAILED_PROBES && now.since(failing.since) >= rules.failure
+    };
+    let is_down = history.failing.values().filter(is_long).count() >= 2;
+    let is_up = history.healthy_since.is_some_and(|since| now.since(since) >= rules.success);
+    let ready = match current {
         None => ready_condition(&signals.readyz, now.wall),
-        Some(shown) if shown.status == "True" => {
+        Some(current) if current.status == "True" => {
             if is_down {
                 unready(signals, now.wall)
             } else {
-                shown.clone()
+                current.clone()
             }
         }
         Some(_) if is_up => ready_condition(&Health::Healthy, now.wall),
-        Some(shown) if history.well_since.is_some() => shown.clone(),
+        Some(current) if history.healthy_since.is_some() => current.clone(),
         Some(_) => unready(signals, now.wall),
     };
-    Judged { ready, history }
+    Evaluation { ready, history }
 }
 
-fn remember(
+fn update_history(
     signals: &Signals,
     last: Option<&History>,
-    shown: Option<&Condition>,
+    current: Option<&Condition>,
     rules: &Rules,
     now: Moment,
 ) -> History {
-    let failing_now = signals.failing(last);
+    let failing_now = signals.failures(last);
     // After a long pause the previous observations are invalid.
-    let before = last.filter(|last| !now.is_apart(last.at, rules.period.saturating_mul(MISSED)));
-    let window = |(source, why): (Source, String)| {
+    let before = last.filter(|last| !now.is_interrupted(last.at, rules.period.saturating_mul(MAX_MISSED_PROBES)));
+    let continue_failure = |(source, error): (Source, String)| {
         let failing = match before.and_then(|before| before.failing.get(&source)) {
-            Some(known) => Failing { since: known.since, looks: known.looks + 1, why },
-            None => Failing { since: now, looks: 1, why },
+            Some(known) => OngoingFailure { since: known.since, failed_probes: known.failed_probes + 1, error },
+            None => OngoingFailure { since: now, failed_probes: 1, error },
         };
         (source, failing)
     };
-    let failing: BTreeMap<Source, Failing> = failing_now.into_iter().map(window).collect();
-    let is_well = signals.readyz == Health::Healthy && failing.len() < 2;
-    let was_ready = shown.is_some_and(|shown| shown.status == "True");
-    let lost = match before.and_then(|before| before.lost) {
+    let failing: BTreeMap<Source, OngoingFailure> = failing_now.into_iter().map(continue_failure).collect();
+    let is_healthy = signals.readyz == Health::Healthy && failing.len() < 2;
+    let was_ready = current.is_some_and(|current| current.status == "True");
+    let lost_since = match before.and_then(|before| before.lost_since) {
         _ if failing.len() < 2 => None,
         Some(since) => Some(since),
         None => was_ready.then_some(now.mono),
     };
-    let most_running = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
+    let are_most_running = signals.watches.total > 0 && signals.watches.interrupted * 2 <= signals.watches.total;
     History {
         at: now,
-        heard_at: signals.watches.heard_at,
-        watched: most_running || last.is_some_and(|last| last.watched),
-        well_since: is_well.then(|| before.and_then(|before| before.well_since).unwrap_or(now)),
+        last_event_at: signals.watches.last_event_at,
+        had_watches: are_most_running || last.is_some_and(|last| last.had_watches),
+        healthy_since: is_healthy.then(|| before.and_then(|before| before.healthy_since).unwrap_or(now)),
         failing,
-        lost,
+        lost_since,
     }
 }
 
-/// Karmada's condition for an unready cluster, which only distinguishes failures of the health endpoint.
+/// Karmada's Ready condition for a cluster that is not ready. Its reasons only distinguish failures of the health
+/// endpoint, so a cluster whose other signals fail is reported as unreachable.
 fn unready(signals: &Signals, now: Timestamp) -> Condition {
     match &signals.readyz {
         Health::Healthy => ready_condition(&Health::Unreachable(String::new()), now),
@@ -239,8 +251,8 @@ fn unready(signals: &Signals, now: Timestamp) -> Condition {
 }
 
 /// True if the condition would change from Ready to NotReady.
-pub fn takes_away(shown: Option<&Condition>, ready: &Condition) -> bool {
-    ready.status != "True" && shown.is_some_and(|shown| shown.status == "True")
+pub fn becomes_unready(current: Option<&Condition>, ready: &Condition) -> bool {
+    ready.status != "True" && current.is_some_and(|current| current.status == "True")
 }
 
 /// The condition `HealthSignals` for the Ready condition to be published. It is unchanged while the same signals fail
@@ -250,71 +262,71 @@ pub fn signals_condition(
     history: &History,
     ready: &Condition,
     doubt: Option<&Doubt>,
-    shown: Option<&Condition>,
+    current: Option<&Condition>,
     now: Timestamp,
 ) -> Condition {
     let is_ready = ready.status == "True";
-    let doubt = doubt.filter(|_| history.fails_by_two());
-    let agree = match history.failing.len() {
+    let doubt = doubt.filter(|_| history.has_two_failures());
+    let signals_agree = match history.failing.len() {
         0 => is_ready,
         1 => false,
         _ => !is_ready,
     };
-    let (status, reason) = match (doubt, agree) {
-        (Some(_), _) => (false, words::HEALTH_SIGNALS_DOUBTED),
-        (None, true) => (true, words::HEALTH_SIGNALS_AGREE),
-        (None, false) => (false, words::HEALTH_SIGNALS_DAMPED),
+    let (status, reason) = match (doubt, signals_agree) {
+        (Some(_), _) => (false, condition_names::HEALTH_SIGNALS_DOUBTED),
+        (None, true) => (true, condition_names::HEALTH_SIGNALS_AGREE),
+        (None, false) => (false, condition_names::HEALTH_SIGNALS_DAMPED),
     };
-    if let Some(shown) = shown
-        && shown.reason == reason
+    if let Some(current) = current
+        && current.reason == reason
         && Source::ALL
             .iter()
-            .all(|source| shown.message.contains(source.mark()) == history.failing.contains_key(source))
+            .all(|source| current.message.contains(source.failure_text()) == history.failing.contains_key(source))
     {
-        return shown.clone();
+        return current.clone();
     }
-    let message = tell(signals, history);
+    let message = describe(signals, history);
     let message = match doubt {
         Some(doubt) => format!("{doubt}; {message}"),
         None => message,
     };
-    condition(words::HEALTH_SIGNALS, status, reason, message, now)
+    condition(condition_names::HEALTH_SIGNALS, status, reason, message, now)
 }
 
-/// Describes the failing signals, with the time since when they fail, and the healthy ones.
-pub fn tell(signals: &Signals, history: &History) -> String {
+/// Describes the failing signals with the time at which they began to fail, and the healthy signals.
+pub fn describe(signals: &Signals, history: &History) -> String {
     if history.failing.is_empty() {
         return "all signals are healthy".to_owned();
     }
     let descriptions = Source::ALL.iter().filter_map(|source| match history.failing.get(source) {
-        Some(failing) => Some(fails(*source, signals, failing)),
-        None => healthy_text(*source, signals),
+        Some(failing) => Some(describe_failure(*source, signals, failing)),
+        None => describe_healthy(*source, signals),
     });
     descriptions.collect::<Vec<_>>().join("; ")
 }
 
-fn fails(source: Source, signals: &Signals, failing: &Failing) -> String {
+fn describe_failure(source: Source, signals: &Signals, failing: &OngoingFailure) -> String {
     /// Maximum length of an error in the message.
-    const REASON: usize = 200;
+    const MAX_ERROR_LENGTH: usize = 200;
     let since = failing.since.wall;
-    let why: String = failing.why.chars().take(REASON).collect();
-    let why = if why.is_empty() { why } else { format!(" ({why})") };
+    let error: String = failing.error.chars().take(MAX_ERROR_LENGTH).collect();
+    let error = if error.is_empty() { error } else { format!(" ({error})") };
     match source {
-        Source::Readyz | Source::Api => format!("{} since {since}{why}", source.mark()),
+        Source::Readyz | Source::Api => format!("{} since {since}{error}", source.failure_text()),
         Source::Watches => {
-            let Watches { all, interrupted, .. } = signals.watches;
-            format!("watches of {interrupted} of {all} {} since {since}{why}", source.mark())
+            let Watches { total, interrupted, .. } = signals.watches;
+            format!("watches of {interrupted} of {total} {} since {since}{error}", source.failure_text())
         }
-        Source::Tunnel => format!("the agent's {} since {since}", source.mark()),
+        Source::Tunnel => format!("the agent's {} since {since}", source.failure_text()),
     }
 }
 
-fn healthy_text(source: Source, signals: &Signals) -> Option<String> {
+fn describe_healthy(source: Source, signals: &Signals) -> Option<String> {
     match source {
         Source::Readyz => Some("readyz is ok".to_owned()),
         Source::Api => Some("API calls succeed".to_owned()),
-        Source::Watches if signals.watches.all == 0 => None,
-        Source::Watches => Some(format!("watches of {} resources are running", signals.watches.all)),
+        Source::Watches if signals.watches.total == 0 => None,
+        Source::Watches => Some(format!("watches of {} resources are running", signals.watches.total)),
         Source::Tunnel => signals.tunnel.map(|_| "the agent's tunnel is open".to_owned()),
     }
 }

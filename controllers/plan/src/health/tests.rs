@@ -1,10 +1,10 @@
-//! Readiness over time: damping, doubt, and agents without Lease renewals.
+//! Tests of readiness over time: short failures, doubt, and agents that do not renew their Lease.
 
 use k8s_openapi::jiff::SignedDuration;
 use rstest::rstest;
 
 use super::*;
-use crate::clusters::{Observed, Thresholds, with_thresholds};
+use crate::clusters::{ObservedReadiness, Thresholds, with_thresholds};
 use crate::conditions;
 
 const PERIOD: u64 = 10;
@@ -17,8 +17,9 @@ fn at(seconds: u64) -> Moment {
     Moment { mono: Duration::from_secs(seconds), wall }
 }
 
-/// Signals from letters of failing sources: `r`eadyz, `a`pi, `w`atches and `t`unnel; `u`: readyz responds without OK.
-fn signals(failing: &str, looks: i64) -> Signals {
+/// Signals of a probe, from the first letters of the failing sources: `r`eadyz, `a`pi, `w`atches and `t`unnel. `u`:
+/// readyz responds without OK. `probe` is the number of the probe.
+fn signals(failing: &str, probe: i64) -> Signals {
     let fails = |letter: char| failing.contains(letter);
     Signals {
         readyz: match (fails('r'), fails('u')) {
@@ -28,8 +29,8 @@ fn signals(failing: &str, looks: i64) -> Signals {
         },
         api: if fails('a') { Err("connection refused".to_owned()) } else { Ok(()) },
         watches: match fails('w') {
-            true => Watches { all: 4, interrupted: 4, heard_at: 0, why: "gone".to_owned() },
-            false => Watches { all: 4, interrupted: 1, heard_at: looks + 1, why: "forbidden".to_owned() },
+            true => Watches { total: 4, interrupted: 4, last_event_at: 0, error: "gone".to_owned() },
+            false => Watches { total: 4, interrupted: 1, last_event_at: probe + 1, error: "forbidden".to_owned() },
         },
         tunnel: fails('t').then_some(false),
     }
@@ -40,7 +41,7 @@ fn signals(failing: &str, looks: i64) -> Signals {
 struct Cluster {
     history: Option<History>,
     conditions: Vec<Condition>,
-    looks: i64,
+    probes: i64,
     /// Number of changes of the condition `HealthSignals`.
     written: usize,
 }
@@ -50,35 +51,35 @@ impl Cluster {
         Cluster { conditions: vec![ready_condition(&Health::Healthy, at(0).wall)], ..Cluster::default() }
     }
 
-    fn look(&mut self, failing: &str, now: Moment) -> &str {
-        self.looks += 1;
-        let seen = signals(failing, self.looks);
-        let shown = conditions::find(&self.conditions, words::READY);
-        let judged = evaluate(&seen, self.history.as_ref(), shown, &RULES, now);
-        let before = conditions::find(&self.conditions, words::HEALTH_SIGNALS);
-        let condition = signals_condition(&seen, &judged.history, &judged.ready, None, before, now.wall);
-        conditions::set(&mut self.conditions, judged.ready);
+    fn probe(&mut self, failing: &str, now: Moment) -> &str {
+        self.probes += 1;
+        let seen = signals(failing, self.probes);
+        let shown = conditions::find(&self.conditions, condition_names::READY);
+        let evaluation = evaluate(&seen, self.history.as_ref(), shown, &RULES, now);
+        let before = conditions::find(&self.conditions, condition_names::HEALTH_SIGNALS);
+        let condition = signals_condition(&seen, &evaluation.history, &evaluation.ready, None, before, now.wall);
+        conditions::set(&mut self.conditions, evaluation.ready);
         self.written += usize::from(conditions::set(&mut self.conditions, condition));
-        self.history = Some(judged.history);
+        self.history = Some(evaluation.history);
         self.status()
     }
 
     fn status(&self) -> &str {
-        &conditions::find(&self.conditions, words::READY).expect("a probe").status
+        &conditions::find(&self.conditions, condition_names::READY).expect("a probe").status
     }
 
-    fn signals_condition_of(&self) -> &Condition {
-        conditions::find(&self.conditions, words::HEALTH_SIGNALS).expect("a probe")
+    fn health_signals(&self) -> &Condition {
+        conditions::find(&self.conditions, condition_names::HEALTH_SIGNALS).expect("a probe")
     }
 
-    /// Probes periodically; returns when the cluster first was not ready.
-    fn lost_at(&mut self, seen: impl Fn(u64) -> &'static str, until: u64) -> Option<u64> {
-        (0..=until).step_by(PERIOD as usize).find(|second| self.look(seen(*second), at(*second)) != "True")
+    /// Probes until the second `until`. Returns the second at which the cluster was first not ready, if any.
+    fn not_ready_at(&mut self, failing: impl Fn(u64) -> &'static str, until: u64) -> Option<u64> {
+        (0..=until).step_by(PERIOD as usize).find(|second| self.probe(failing(*second), at(*second)) != "True")
     }
 }
 
 #[rstest]
-#[case::well("", None)]
+#[case::healthy("", None)]
 #[case::readyz_alone("r", None)]
 #[case::readyz_unwell_alone("u", None)]
 #[case::api_alone("a", None)]
@@ -94,116 +95,116 @@ fn cluster_becomes_not_ready_when_two_signals_fail_long_enough(
 ) {
     // The first probe succeeds, because watches that never worked do not count as interrupted.
     let mut cluster = Cluster::ready();
-    assert_eq!(cluster.lost_at(|second| if second == 0 { "" } else { failing }, 600), expected);
+    assert_eq!(cluster.not_ready_at(|second| if second == 0 { "" } else { failing }, 600), expected);
 }
 
 #[rstest]
-#[case::each_look(10)]
-#[case::every_second(20)]
-#[case::slowly(30)]
+#[case::every_probe(10)]
+#[case::every_second_probe(20)]
+#[case::every_third_probe(30)]
 fn flapping_signals_do_not_change_readiness(#[case] every: u64) {
     let mut cluster = Cluster::ready();
     let flapping = |second: u64| if (second / every).is_multiple_of(2) { "" } else { "raw" };
-    assert_eq!(cluster.lost_at(flapping, 3600), None);
+    assert_eq!(cluster.not_ready_at(flapping, 3600), None);
     // Neither do different single signals in turn.
     let changing = |second: u64| ["r", "a", "w", "ra", "w", "r"][(second / 10) as usize % 6];
-    assert_eq!(Cluster::ready().lost_at(changing, 3600), None);
+    assert_eq!(Cluster::ready().not_ready_at(changing, 3600), None);
 }
 
 #[test]
 fn watch_events_between_probes_are_signs_of_life() {
     let mut cluster = Cluster::ready();
-    cluster.look("", at(0));
-    for look in 1..20 {
+    cluster.probe("", at(0));
+    for probe in 1..20 {
         let mut seen = signals("aw", 0);
         // Interrupted at each probe, with events in between.
-        seen.watches.heard_at = 100 + i64::try_from(look).expect("few");
-        let shown = conditions::find(&cluster.conditions, words::READY);
-        let judged = evaluate(&seen, cluster.history.as_ref(), shown, &RULES, at(look * PERIOD));
-        assert_eq!(judged.ready.status, "True");
-        cluster.history = Some(judged.history);
+        seen.watches.last_event_at = 100 + i64::try_from(probe).expect("few");
+        let shown = conditions::find(&cluster.conditions, condition_names::READY);
+        let evaluation = evaluate(&seen, cluster.history.as_ref(), shown, &RULES, at(probe * PERIOD));
+        assert_eq!(evaluation.ready.status, "True");
+        cluster.history = Some(evaluation.history);
     }
 }
 
 #[test]
 fn restart_resets_observations() {
     let mut cluster = Cluster::ready();
-    cluster.look("", at(0));
+    cluster.probe("", at(0));
     for second in [10, 20, 30] {
-        assert_eq!(cluster.look("ra", at(second)), "True");
+        assert_eq!(cluster.probe("ra", at(second)), "True");
     }
     cluster.history = None;
     let written = cluster.written;
     for second in [40, 50, 60] {
-        assert_eq!(cluster.look("ra", at(second)), "True", "after {second} s");
+        assert_eq!(cluster.probe("ra", at(second)), "True", "after {second} s");
     }
     assert_eq!(cluster.written, written, "the condition kept its times");
-    assert_eq!(cluster.look("ra", at(70)), "False");
+    assert_eq!(cluster.probe("ra", at(70)), "False");
     // A restart does not make the cluster ready either.
     cluster.history = None;
     for second in [80, 90, 100] {
-        assert_eq!(cluster.look("", at(second)), "False");
+        assert_eq!(cluster.probe("", at(second)), "False");
     }
-    assert_eq!(cluster.look("", at(110)), "True");
+    assert_eq!(cluster.probe("", at(110)), "True");
 }
 
 #[rstest]
-#[case::slept(at(90), "True")]
+#[case::suspended(at(90), "True")]
 #[case::wall_ahead(Moment { wall: at(4000).wall, ..at(40) }, "True")]
 #[case::wall_back(Moment { wall: "2026-01-01T10:00:00Z".parse().expect("a time"), ..at(40) }, "True")]
-#[case::in_turn(at(40), "False")]
+#[case::without_pause(at(40), "False")]
 fn pauses_and_clock_jumps_reset_observations(#[case] then: Moment, #[case] expected: &str) {
     let mut cluster = Cluster::ready();
-    cluster.look("", at(0));
+    cluster.probe("", at(0));
     for second in [10, 20, 30] {
-        cluster.look("ra", at(second));
+        cluster.probe("ra", at(second));
     }
-    assert_eq!(cluster.look("ra", then), expected);
+    assert_eq!(cluster.probe("ra", then), expected);
 }
 
 #[test]
 fn first_probe_takes_effect_immediately() {
-    assert_eq!(Cluster::default().look("", at(0)), "True");
-    assert_eq!(Cluster::default().look("r", at(0)), "False");
-    assert_eq!(Cluster::default().look("a", at(0)), "True");
+    assert_eq!(Cluster::default().probe("", at(0)), "True");
+    assert_eq!(Cluster::default().probe("r", at(0)), "False");
+    assert_eq!(Cluster::default().probe("a", at(0)), "True");
     let mut cluster = Cluster::default();
-    cluster.look("ra", at(0));
-    assert_eq!(cluster.signals_condition_of().reason, "SignalsAgree");
-    let shown = conditions::find(&cluster.conditions, words::READY).expect("ready");
+    cluster.probe("ra", at(0));
+    assert_eq!(cluster.health_signals().reason, "SignalsAgree");
+    let shown = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
     assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("ClusterNotReachable", "cluster is not reachable"));
-    cluster.look("u", at(10));
-    let shown = conditions::find(&cluster.conditions, words::READY).expect("ready");
+    cluster.probe("u", at(10));
+    let shown = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
     assert_eq!(shown.reason, "ClusterNotReady");
 }
 
 #[test]
 fn condition_is_written_once_per_change() {
     let mut cluster = Cluster::ready();
-    cluster.look("", at(0));
+    cluster.probe("", at(0));
     assert_eq!(
-        (cluster.signals_condition_of().reason.as_str(), cluster.signals_condition_of().message.as_str()),
+        (cluster.health_signals().reason.as_str(), cluster.health_signals().message.as_str()),
         ("SignalsAgree", "all signals are healthy")
     );
     for second in [10, 20, 30, 40, 50] {
-        cluster.look("r", at(second));
+        cluster.probe("r", at(second));
     }
-    assert_eq!(cluster.signals_condition_of().reason, "Damped");
+    assert_eq!(cluster.health_signals().reason, "Damped");
     assert_eq!(
-        cluster.signals_condition_of().message,
+        cluster.health_signals().message,
         "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls succeed; watches of 4 resources are running"
     );
     assert_eq!(cluster.written, 2);
     for second in [60, 70, 80, 90, 100, 110] {
-        cluster.look("rw", at(second));
+        cluster.probe("rw", at(second));
     }
     // Two more changes: another set of failing signals, then the change of Ready.
     assert_eq!(
-        (cluster.written, cluster.status(), cluster.signals_condition_of().reason.as_str()),
+        (cluster.written, cluster.status(), cluster.health_signals().reason.as_str()),
         (4, "False", "SignalsAgree")
     );
     assert!(
         cluster
-            .signals_condition_of()
+            .health_signals()
             .message
             .contains("watches of 4 of 4 resources are interrupted since 2026-01-01T12:01:00Z (gone)")
     );
@@ -214,31 +215,31 @@ fn condition_is_written_once_per_change() {
 #[case::two_of_three(&[0, 40], 3, Some(2))]
 #[case::one_after_the_other(&[0, 61, 122], 3, None)]
 #[case::two_of_four(&[0, 0], 4, None)]
-#[case::the_only_one(&[0], 1, None)]
+#[case::single_cluster(&[0], 1, None)]
 #[case::both(&[5, 5], 2, Some(2))]
-#[case::some_long_ago(&[0, 1000, 1010, 1020], 5, Some(3))]
-#[case::nobody(&[], 0, None)]
+#[case::some_much_earlier(&[0, 1000, 1010, 1020], 5, Some(3))]
+#[case::empty_fleet(&[], 0, None)]
 fn many_simultaneous_losses_are_doubted(#[case] lost: &[u64], #[case] all: usize, #[case] expected: Option<usize>) {
-    let doubt = doubt::of_fleet(lost.iter().copied().map(Duration::from_secs), all, 0.55);
+    let doubt = doubt::find_fleet_doubt(lost.iter().copied().map(Duration::from_secs), all, 0.55);
     assert_eq!(doubt, expected.map(|lost| Doubt::Fleet { lost, all }));
 }
 
 #[test]
 fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
     let mut fleet: Vec<Cluster> = (0..40).map(|_| Cluster::ready()).collect();
-    let gone = 31;
+    let lost_clusters = 31;
     for second in (0..=40).step_by(10) {
         for (nth, cluster) in fleet.iter_mut().enumerate() {
-            cluster.look(if second > 0 && nth < gone { "raw" } else { "" }, at(second));
+            cluster.probe(if second > 0 && nth < lost_clusters { "raw" } else { "" }, at(second));
         }
-        let lost = fleet.iter().filter_map(|cluster| cluster.history.as_ref()?.lost());
-        let doubt = doubt::of_fleet(lost, fleet.len(), 0.55);
+        let lost = fleet.iter().filter_map(|cluster| cluster.history.as_ref()?.lost_since());
+        let doubt = doubt::find_fleet_doubt(lost, fleet.len(), 0.55);
         assert_eq!(doubt.is_some(), second > 0);
         if let Some(doubt) = doubt {
             let message =
                 "31 of 40 clusters stopped responding within 60 s: the fault is probably on the control plane's side";
             assert_eq!(doubt.to_string(), message);
-            let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a look"));
+            let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a probe"));
             let ready = ready_condition(&Health::Healthy, at(0).wall);
             let condition = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
             assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Doubted"));
@@ -250,23 +251,23 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
         conditions: vec![ready_condition(&Health::Unreachable(String::new()), at(0).wall)],
         ..Cluster::default()
     };
-    known.look("raw", at(0));
-    assert_eq!(known.history.as_ref().and_then(History::lost), None);
+    known.probe("raw", at(0));
+    assert_eq!(known.history.as_ref().and_then(History::lost_since), None);
 }
 
 /// Karmada's rule: the first probe takes effect immediately, later ones after thresholds in monotonic time.
 #[rstest]
-#[case::first_look_counts(&[(0, false)], "False")]
-#[case::a_flicker(&[(0, true), (10, false), (20, true), (30, false), (50, false)], "True")]
-#[case::long_enough(&[(0, true), (10, false), (40, false)], "False")]
-#[case::back_too_soon(&[(0, false), (10, true), (30, true)], "False")]
-#[case::back(&[(0, false), (10, true), (40, true)], "True")]
-fn karmadas_rule(#[case] looks: &[(u64, bool)], #[case] expected: &str) {
+#[case::first_probe(&[(0, false)], "False")]
+#[case::short_failures(&[(0, true), (10, false), (20, true), (30, false), (50, false)], "True")]
+#[case::failure(&[(0, true), (10, false), (40, false)], "False")]
+#[case::recovery_too_short(&[(0, false), (10, true), (30, true)], "False")]
+#[case::recovery(&[(0, false), (10, true), (40, true)], "True")]
+fn karmadas_rule(#[case] probes: &[(u64, bool)], #[case] expected: &str) {
     let thresholds = Thresholds { success: Duration::from_secs(30), failure: Duration::from_secs(30) };
     let mut shown = ready_condition(&Health::Healthy, at(0).wall);
-    let mut last: Option<Observed> = None;
-    for (second, is_well) in looks {
-        let health = if *is_well { Health::Healthy } else { Health::Unreachable(String::new()) };
+    let mut last: Option<ObservedReadiness> = None;
+    for (second, is_healthy) in probes {
+        let health = if *is_healthy { Health::Healthy } else { Health::Unreachable(String::new()) };
         let seen = ready_condition(&health, at(*second).wall);
         let (ready, observed) = with_thresholds(seen, Some(&shown), last, thresholds, at(*second).mono);
         (shown, last) = (ready, Some(observed));
@@ -274,9 +275,11 @@ fn karmadas_rule(#[case] looks: &[(u64, bool)], #[case] expected: &str) {
     assert_eq!(shown.status, expected);
 }
 
-const GRACE: lease::Grace = lease::Grace { monitor: Duration::from_secs(40), startup: Duration::from_secs(60) };
+const GRACE: lease::GracePeriods =
+    lease::GracePeriods { monitor: Duration::from_secs(40), startup: Duration::from_secs(60) };
 
-/// Checks a Lease every 5 s that is renewed every 10 s until `silent`. Returns when the cluster became Unknown.
+/// Checks a Lease every 5 s, which is renewed every 10 s until `silent`. Returns the time at which the cluster became
+/// Unknown, and the reason.
 fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
     let (mut beat, mut leases) = (None, 0);
     for second in (100..=300).step_by(5) {
@@ -284,9 +287,10 @@ fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u
             leases += 1;
         }
         let renewed = (leases > 0).then(|| leases.to_string());
-        let (word, next) = lease::look(beat.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
-        if let Some(word) = word {
-            return Some((second, word.reason));
+        let (condition, next) =
+            lease::evaluate_lease(beat.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
+        if let Some(condition) = condition {
+            return Some((second, condition.reason));
         }
         beat = Some(next);
     }
@@ -294,9 +298,9 @@ fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u
 }
 
 #[rstest]
-#[case::alive(true, 0, 1000, None)]
+#[case::renewed(true, 0, 1000, None)]
 #[case::silent(true, 0, 150, Some((185, "ClusterStatusUnknown")))]
-#[case::silent_before_our_start(true, 0, 0, Some((145, "ClusterStatusUnknown")))]
+#[case::silent_before_the_start(true, 0, 0, Some((145, "ClusterStatusUnknown")))]
 #[case::just_registered(false, 100, 0, Some((165, "ClusterStatusNeverUpdated")))]
 #[case::registered_long_ago(false, 0, 0, Some((100, "ClusterStatusNeverUpdated")))]
 #[case::renews_without_a_report(false, 0, 1000, None)]
@@ -314,18 +318,18 @@ fn clusters_of_silent_agents_become_unknown(
 #[test]
 fn only_reports_of_the_agent_are_signs_of_life() {
     let shown = ready_condition(&Health::Healthy, at(0).wall);
-    let look = |beat: Option<&lease::Beat>, shown: &Condition, second| {
-        lease::look(beat, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
+    let check = |beat: Option<&lease::AgentLiveness>, shown: &Condition, second| {
+        lease::evaluate_lease(beat, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
     };
-    let (_, beat) = look(None, &shown, 0);
-    let (_, beat) = look(Some(&beat), &shown, 25);
-    assert_eq!(beat.lost(), Some(Duration::ZERO), "half of its grace period is over");
-    let (word, mut beat) = look(Some(&beat), &shown, 45);
-    let word = word.expect("silent");
-    beat.wrote(word.clone());
-    let (again, beat) = look(Some(&beat), &word, 50);
-    assert!(again.is_none() && beat.lost().is_some());
+    let (_, beat) = check(None, &shown, 0);
+    let (_, beat) = check(Some(&beat), &shown, 25);
+    assert_eq!(beat.lost_since(), Some(Duration::ZERO), "half of its grace period is over");
+    let (condition, mut beat) = check(Some(&beat), &shown, 45);
+    let condition = condition.expect("silent");
+    beat.record_write(condition.clone());
+    let (again, beat) = check(Some(&beat), &condition, 50);
+    assert!(again.is_none() && beat.lost_since().is_some());
     // The agent reports status before it renews its Lease.
-    let (word, beat) = look(Some(&beat), &shown, 55);
-    assert!(word.is_none() && beat.lost().is_none());
+    let (condition, beat) = check(Some(&beat), &shown, 55);
+    assert!(condition.is_none() && beat.lost_since().is_none());
 }

@@ -38,24 +38,24 @@ fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
 }
 
 /// Name of the entry for the last change of a cluster's readiness. If readiness never changed, no such entry exists.
-pub fn flip_id(cluster: &Cluster) -> Option<String> {
+pub fn readiness_id(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster)?;
     let since = second(ready.last_transition_time.0);
     Some(id_of(cluster, Action::ClusterFlipped, &[&ready.status, &since]))
 }
 
 /// Entry for a change of readiness, with its reason.
-pub fn flipped(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
+pub fn readiness_entry(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
     let ready = ready(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
     let effect = json!({"ready": {"from": before, "to": ready.status}});
-    let entry = entry(cluster, Action::ClusterFlipped, flip_id(cluster)?, Cause::new(cause), effect, at);
+    let entry = entry(cluster, Action::ClusterFlipped, readiness_id(cluster)?, Cause::new(cause), effect, at);
     let message = format!("Ready is {} now: {cause}", ready.status);
     Some(Entry { is_warning: ready.status != "True", message, ..entry })
 }
 
 /// Reason why a cluster is not ready. `None` if it is.
-pub fn why_not_ready(cluster: &Cluster) -> Option<String> {
+pub fn not_ready_reason(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster).filter(|ready| ready.status != "True")?;
     let signals = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
     let message = signals.map(|signals| signals.message.as_str()).filter(|message| !message.is_empty());
@@ -64,7 +64,7 @@ pub fn why_not_ready(cluster: &Cluster) -> Option<String> {
 }
 
 /// `key=value:effect`
-pub fn words(taint: &Taint) -> String {
+pub fn format_taint(taint: &Taint) -> String {
     match taint.value.as_deref().filter(|value| !value.is_empty()) {
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
         None => format!("{}:{}", taint.key, taint.effect),
@@ -74,17 +74,22 @@ pub fn words(taint: &Taint) -> String {
 /// Name of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
 pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
     let added = second(taint.time_added.as_ref()?.0);
-    Some(id_of(cluster, Action::ClusterTainted, &[&words(taint), &added]))
+    Some(id_of(cluster, Action::ClusterTainted, &[&format_taint(taint), &added]))
 }
 
 /// Entries for taints that are new since `before`.
-pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPolicy], at: Timestamp) -> Vec<Entry> {
+pub fn taint_entries(
+    cluster: &Cluster,
+    before: &[Taint],
+    policies: &[ClusterTaintPolicy],
+    at: Timestamp,
+) -> Vec<Entry> {
     let new = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
     let entry_of = |taint: &Taint| {
-        let taint_words = words(taint);
+        let taint_words = format_taint(taint);
         let now = || id_of(cluster, Action::ClusterTainted, &[&taint_words, &at.to_string()]);
         let id = taint_id(cluster, taint).unwrap_or_else(now);
-        let cause = why_tainted(cluster, taint, policies);
+        let cause = taint_cause(cluster, taint, policies);
         let message = format!("Tainted with {taint_words}: {}", cause.text);
         let is_warning = taint.effect == taints::NO_EXECUTE;
         let entry = entry(cluster, Action::ClusterTainted, id, cause, json!({"taint": taint_words}), at);
@@ -93,9 +98,9 @@ pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPoli
     new.map(entry_of).collect()
 }
 
-fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
-    let not_ready = why_not_ready(cluster);
-    let flip = not_ready.as_ref().and_then(|_| flip_id(cluster));
+fn taint_cause(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
+    let not_ready = not_ready_reason(cluster);
+    let flip = not_ready.as_ref().and_then(|_| readiness_id(cluster));
     let is_ours = taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
     if is_ours && let Some(why) = &not_ready {
         return Cause::new(why).by(ObjectReference::of_cluster(cluster)).after(flip);
@@ -117,14 +122,20 @@ fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
 
 /// The taint that evicts a workload with these tolerations: the first untolerated one, otherwise the first NoExecute
 /// taint.
-pub fn driving<'c>(cluster: &'c Cluster, tolerations: &[Toleration]) -> Option<&'c Taint> {
+pub fn evicting_taint<'c>(cluster: &'c Cluster, tolerations: &[Toleration]) -> Option<&'c Taint> {
     let (all, evicts) = (&cluster.spec.taints, |taint: &Taint| taint.effect == taints::NO_EXECUTE);
     let untolerated = taints::first_untolerated(all, tolerations, evicts);
     untolerated.or_else(|| all.iter().find(|taint| evicts(taint)))
 }
 
 /// Entry for evictions of a cluster that are halted or resumed. `shown` is the previous condition.
-pub fn halted(cluster: &Cluster, is_halted: bool, message: &str, shown: Option<&Condition>, at: Timestamp) -> Entry {
+pub fn halted_entry(
+    cluster: &Cluster,
+    is_halted: bool,
+    message: &str,
+    shown: Option<&Condition>,
+    at: Timestamp,
+) -> Entry {
     let action = if is_halted { Action::EvictionsHalted } else { Action::EvictionsResumed };
     let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&second(at)]);
     let before = shown.filter(|_| !is_halted).map(|shown| name(Action::EvictionsHalted, shown.last_transition_time.0));
@@ -180,10 +191,10 @@ mod tests {
     #[case::came(Some("False"), "True", Some(("Ready is True now: why", false)))]
     fn readiness(#[case] before: Option<&str>, #[case] ready: &str, #[case] expected: Option<(&str, bool)>) {
         let cluster = cluster(ready, json!([]));
-        let entry = flipped(&cluster, before, "why", now());
+        let entry = readiness_entry(&cluster, before, "why", now());
         assert_eq!(entry.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
         if let Some(entry) = entry {
-            assert_eq!(Some(entry.id), flip_id(&cluster), "the entry can be derived from the condition");
+            assert_eq!(Some(entry.id), readiness_id(&cluster), "the entry can be derived from the condition");
         }
     }
 
@@ -224,11 +235,11 @@ mod tests {
         let cluster = cluster(ready, json!([new]));
         let before: Vec<Taint> = serde_json::from_value(before).expect("taints");
         let policies = [policy("full", "full", "NoSpace"), policy("leave", "gone", "Ready")];
-        let entries = tainted(&cluster, &before, &policies, now());
+        let entries = taint_entries(&cluster, &before, &policies, now());
         let by = |entry: &Entry| entry.cause.reference.as_ref().map(|by| format!("{} {}", by.kind, by.name));
         let entries: Vec<_> = entries
             .iter()
-            .map(|entry| (entry.cause.text.clone(), by(entry), entry.cause.previous == flip_id(&cluster)))
+            .map(|entry| (entry.cause.text.clone(), by(entry), entry.cause.previous == readiness_id(&cluster)))
             .collect();
         let expected = expected.map(|(text, by, flip)| (text.to_owned(), by.map(str::to_owned), flip));
         assert_eq!(entries, expected.into_iter().collect::<Vec<_>>());
@@ -237,7 +248,7 @@ mod tests {
     #[test]
     fn entry_can_be_derived_from_the_taint() {
         let cluster = cluster("True", json!([taint("drain", "NoExecute", Some(FIRST)), taint("x", "NoExecute", None)]));
-        let entries = tainted(&cluster, &[], &[], now());
+        let entries = taint_entries(&cluster, &[], &[], now());
         let named: Vec<_> = cluster.spec.taints.iter().map(|taint| taint_id(&cluster, taint)).collect();
         assert_eq!(named, [Some(entries[0].id.clone()), None]);
     }
@@ -246,20 +257,20 @@ mod tests {
     #[case::none(json!([]), Some("a"))]
     #[case::the_other(json!([{"key": "a", "operator": "Exists"}]), Some("b"))]
     #[case::all_for_a_time(json!([{"operator": "Exists", "tolerationSeconds": 1}]), Some("a"))]
-    fn evicting_taint(#[case] tolerations: Value, #[case] expected: Option<&str>) {
+    fn first_evicting_taint(#[case] tolerations: Value, #[case] expected: Option<&str>) {
         let taints =
             json!([taint("s", "NoSchedule", None), taint("a", "NoExecute", None), taint("b", "NoExecute", None)]);
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).expect("tolerations");
         let cluster = cluster("True", taints);
-        assert_eq!(driving(&cluster, &tolerations).map(|taint| taint.key.as_str()), expected);
+        assert_eq!(evicting_taint(&cluster, &tolerations).map(|taint| taint.key.as_str()), expected);
     }
 
     #[test]
     fn resumed_evictions_refer_to_their_halt() {
         let cluster = cluster("False", json!([]));
-        let began = halted(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
+        let began = halted_entry(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
         let shown = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));
-        let ended = halted(&cluster, false, "evictions go on", Some(&shown), now());
+        let ended = halted_entry(&cluster, false, "evictions go on", Some(&shown), now());
         assert_eq!((began.action, ended.action), (Action::EvictionsHalted, Action::EvictionsResumed));
         assert_eq!((began.is_warning, ended.is_warning), (true, false));
         assert_eq!(ended.cause.previous, Some(began.id));

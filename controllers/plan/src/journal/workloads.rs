@@ -16,9 +16,9 @@ use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::clusters::{driving, flip_id, taint_id, why_not_ready, words};
+use super::clusters::{evicting_taint, format_taint, not_ready_reason, readiness_id, taint_id};
 use super::{Action, Cause, Entry, id, second};
-use crate::quota::Exceeded;
+use crate::quota::ExceededQuota;
 use crate::scheduling::Trigger;
 
 /// The clusters involved in a change, by name.
@@ -38,7 +38,7 @@ pub struct BindingChange<'a> {
 }
 
 impl<'a> BindingChange<'a> {
-    pub fn of(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
+    pub fn from_binding(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
         let annotation_of = |key: &str| unstructured::annotation(binding, key).unwrap_or_default();
         let group = "policy.karmada.io/v1alpha1";
         let policy = match (
@@ -87,21 +87,21 @@ impl<'a> BindingChange<'a> {
 }
 
 /// `m1:2`, or `m1` without replicas.
-fn share(target: &TargetCluster) -> String {
+fn format_target(target: &TargetCluster) -> String {
     match target.replicas {
         0 => target.name.clone(),
         replicas => format!("{}:{replicas}", target.name),
     }
 }
 
-fn shares(targets: &[TargetCluster]) -> String {
+fn format_targets(targets: &[TargetCluster]) -> String {
     match targets {
         [] => "no cluster".to_owned(),
-        targets => targets.iter().map(share).collect::<Vec<_>>().join(", "),
+        targets => targets.iter().map(format_target).collect::<Vec<_>>().join(", "),
     }
 }
 
-fn shares_of(targets: &[TargetCluster]) -> Value {
+fn targets_json(targets: &[TargetCluster]) -> Value {
     let share = |target: &TargetCluster| match target.replicas {
         0 => json!({"cluster": target.name}),
         replicas => json!({"cluster": target.name, "replicas": replicas}),
@@ -110,17 +110,17 @@ fn shares_of(targets: &[TargetCluster]) -> Value {
 }
 
 /// Entries for evictions that started between two specs of a binding.
-pub fn evicted(
+pub fn eviction_entries(
     bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     clusters: &Clusters,
     tolerations: &[Toleration],
 ) -> Vec<Entry> {
-    let cause = |task: &GracefulEvictionTask| why_evicted(task, clusters.get(&task.from_cluster), tolerations);
-    begun(bound, (before, after), cause)
+    let cause = |task: &GracefulEvictionTask| eviction_cause(task, clusters.get(&task.from_cluster), tolerations);
+    started_eviction_entries(bound, (before, after), cause)
 }
 
-fn begun(
+fn started_eviction_entries(
     bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     cause: impl Fn(&GracefulEvictionTask) -> Cause,
@@ -130,7 +130,7 @@ fn begun(
         let (cluster, cause) = (&task.from_cluster, cause(task));
         let now = || bound.id(Action::Evicted, &[cluster, &bound.now()]);
         let id = bound.eviction(task).unwrap_or_else(now);
-        let mut effect = json!({"from": cluster, "left": shares_of(&after.clusters)});
+        let mut effect = json!({"from": cluster, "left": targets_json(&after.clusters)});
         if let Some(replicas) = task.replicas {
             effect["replicas"] = json!(replicas);
         }
@@ -143,12 +143,12 @@ fn begun(
     new.map(entry_of).collect()
 }
 
-fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
+fn eviction_cause(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
     let by = cluster
         .map_or_else(|| ObjectReference::cluster(&task.from_cluster), |cluster| ObjectReference::of_cluster(cluster));
     let is_tainted = task.producer == eviction::PRODUCER_TAINT_MANAGER;
     let Some((cluster, taint)) =
-        cluster.filter(|_| is_tainted).and_then(|cluster| Some((cluster, driving(cluster, tolerations)?)))
+        cluster.filter(|_| is_tainted).and_then(|cluster| Some((cluster, evicting_taint(cluster, tolerations)?)))
     else {
         let text = match task.reason.as_str() {
             eviction::REASON_APPLICATION_FAILURE => "it is unhealthy there for longer than its policy tolerates",
@@ -156,16 +156,18 @@ fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tole
         };
         return Cause::new(text).by(by);
     };
-    let why = why_not_ready(cluster).map(|why| format!("; {why}")).unwrap_or_default();
-    Cause::new(format!("its taint {} is not tolerated{why}", words(taint))).by(by).after(taint_id(cluster, taint))
+    let why = not_ready_reason(cluster).map(|why| format!("; {why}")).unwrap_or_default();
+    Cause::new(format!("its taint {} is not tolerated{why}", format_taint(taint)))
+        .by(by)
+        .after(taint_id(cluster, taint))
 }
 
-/// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled (`called_off`).
+/// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled (`cancelled`).
 pub fn ongoing_eviction_entries(
     bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     status: &ResourceBindingStatus,
-    called_off: &[String],
+    cancelled: &[String],
     clusters: &Clusters,
 ) -> Vec<Entry> {
     let entry_of = |task: &GracefulEvictionTask| {
@@ -182,16 +184,16 @@ pub fn ongoing_eviction_entries(
                 Some(Entry { is_warning: true, ..entry })
             }
             Some(_) => None,
-            None if called_off.contains(cluster) => {
-                let flip = clusters.get(cluster).and_then(|cluster| flip_id(cluster));
+            None if cancelled.contains(cluster) => {
+                let flip = clusters.get(cluster).and_then(|cluster| readiness_id(cluster));
                 let cause = Cause::new("no taint evicts it any longer, and the copy has not been replaced");
                 let message = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
-                let effect = json!({"back": cluster, "to": shares_of(&after.clusters)});
+                let effect = json!({"back": cluster, "to": targets_json(&after.clusters)});
                 let action = Action::EvictionCancelled;
                 Some(bound.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
             }
             None => {
-                let cause = Cause::new(why_ended(task, after, status, clusters)).by(by).after(began);
+                let cause = Cause::new(end_reason(task, after, status, clusters)).by(by).after(began);
                 let message = format!("Evict from cluster {cluster} has ended: {}", cause.text);
                 let action = Action::EvictionEnded;
                 Some(bound.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
@@ -201,7 +203,7 @@ pub fn ongoing_eviction_entries(
     before.graceful_eviction_tasks.iter().filter_map(entry_of).collect()
 }
 
-fn why_ended(
+fn end_reason(
     task: &GracefulEvictionTask,
     after: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
@@ -217,7 +219,7 @@ fn why_ended(
     } else if !clusters.contains_key(&task.from_cluster) {
         "the cluster no longer exists".to_owned()
     } else if !after.clusters.is_empty() && after.clusters.iter().all(is_healthy) {
-        format!("it is healthy in {}", shares(&after.clusters))
+        format!("it is healthy in {}", format_targets(&after.clusters))
     } else {
         "its grace period expired".to_owned()
     }
@@ -225,37 +227,37 @@ fn why_ended(
 
 /// A written scheduling decision.
 #[derive(Debug, Clone, Copy)]
-pub struct Move<'a> {
+pub struct Rescheduling<'a> {
     pub before: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
     pub to: &'a [TargetCluster],
     pub trigger: Option<Trigger>,
     /// Scheduling failure, if no cluster fits.
-    pub nothing: Option<&'a str>,
+    pub no_fit: Option<&'a str>,
     /// Name of the entry that caused the rescheduling.
     pub requested_by: Option<&'a str>,
 }
 
 /// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
-pub fn rescheduled(bound: &BindingChange<'_>, moved: &Move<'_>) -> Option<Entry> {
-    let fled = fled(moved);
+pub fn rescheduling_entry(bound: &BindingChange<'_>, moved: &Rescheduling<'_>) -> Option<Entry> {
+    let recent_evictions = recent_evictions(moved);
     let mut from = moved.before.clusters.clone();
     let share = |task: &GracefulEvictionTask| TargetCluster {
         name: task.from_cluster.clone(),
         replicas: task.replicas.unwrap_or_default(),
         components: Vec::new(),
     };
-    from.extend(fled.iter().copied().filter(|task| !moved.before.targets(&task.from_cluster)).map(share));
+    from.extend(recent_evictions.iter().copied().filter(|task| !moved.before.targets(&task.from_cluster)).map(share));
     if !is_moved(&from, moved.to) {
         return None;
     }
-    let cause = why_moved(bound, moved, &fled);
-    let (left, to) = (shares(&from), shares(moved.to));
-    let message = match moved.nothing {
-        Some(nothing) => format!("Rescheduled from {left} to no cluster: {nothing} ({})", cause.text),
+    let cause = rescheduling_cause(bound, moved, &recent_evictions);
+    let (left, to) = (format_targets(&from), format_targets(moved.to));
+    let message = match moved.no_fit {
+        Some(no_fit) => format!("Rescheduled from {left} to no cluster: {no_fit} ({})", cause.text),
         None => format!("Rescheduled from {left} to {to}: {}", cause.text),
     };
-    let mut effect = json!({"from": shares_of(&from), "to": shares_of(moved.to)});
+    let mut effect = json!({"from": targets_json(&from), "to": targets_json(moved.to)});
     if let Some(trigger) = moved.trigger {
         effect["trigger"] = json!(trigger);
     }
@@ -269,11 +271,11 @@ pub fn rescheduled(bound: &BindingChange<'_>, moved: &Move<'_>) -> Option<Entry>
 }
 
 /// Evictions since the last scheduling.
-fn fled<'a>(moved: &Move<'a>) -> Vec<&'a GracefulEvictionTask> {
+fn recent_evictions<'a>(moved: &Rescheduling<'a>) -> Vec<&'a GracefulEvictionTask> {
     let last = moved.status.last_scheduled_time.as_ref().map(|time| time.0);
     let is_new = |task: &&GracefulEvictionTask| {
         let created = task.creation_timestamp.as_ref().map(|time| time.0);
-        task.producer != eviction::PRODUCER_GOING_HOME && created.is_some_and(|at| last.is_none_or(|last| at >= last))
+        task.producer != eviction::PRODUCER_FAILBACK && created.is_some_and(|at| last.is_none_or(|last| at >= last))
     };
     moved.before.graceful_eviction_tasks.iter().filter(is_new).collect()
 }
@@ -287,9 +289,13 @@ fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
     !from.is_empty() && (!same_names || (grew && shrank))
 }
 
-fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]) -> Cause {
+fn rescheduling_cause(
+    bound: &BindingChange<'_>,
+    moved: &Rescheduling<'_>,
+    recent_evictions: &[&GracefulEvictionTask],
+) -> Cause {
     let is_requested = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
-    let newest = fled.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
+    let newest = recent_evictions.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
     if let Some(task) = newest.filter(|_| !is_requested) {
         let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
         return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(bound.eviction(task));
@@ -319,7 +325,7 @@ fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvict
 }
 
 /// Entry for replicas that were descheduled as unschedulable.
-pub fn descheduled(
+pub fn descheduling_entry(
     bound: &BindingChange<'_>,
     before: &[TargetCluster],
     after: &[TargetCluster],
@@ -337,12 +343,12 @@ pub fn descheduled(
         _ => (String::new(), cause),
     };
     let id = bound.id(Action::Descheduled, &[&bound.generation.to_string()]);
-    let effect = json!({"taken": shares_of(&taken)});
+    let effect = json!({"taken": targets_json(&taken)});
     bound.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
 }
 
 /// Entries for a failback, and for the evictions of the replacements.
-pub fn returned(
+pub fn failback_entries(
     bound: &BindingChange<'_>,
     (before, going): (&ResourceBindingSpec, &ResourceBindingSpec),
     to: &[TargetCluster],
@@ -356,17 +362,19 @@ pub fn returned(
     });
     let cause = Cause::new("its original clusters have been healthy for long enough");
     let cause = match newest {
-        Some(cluster) => cause.by(ObjectReference::of_cluster(cluster)).after(flip_id(cluster)),
+        Some(cluster) => cause.by(ObjectReference::of_cluster(cluster)).after(readiness_id(cluster)),
         None => cause,
     };
     let id = bound.id(Action::ReturnedHome, &[&bound.generation.to_string()]);
-    let effect = json!({"from": shares_of(&before.clusters), "to": shares_of(to)});
+    let effect = json!({"from": targets_json(&before.clusters), "to": targets_json(to)});
     let home = |_: &GracefulEvictionTask| {
         Cause::new("it fails back to its original clusters")
             .by(bound.template.without_version())
             .after(Some(id.clone()))
     };
-    let leaving = begun(bound, (before, going), home).into_iter().map(|entry| Entry { is_warning: false, ..entry });
+    let leaving = started_eviction_entries(bound, (before, going), home)
+        .into_iter()
+        .map(|entry| Entry { is_warning: false, ..entry });
     let leaving: Vec<Entry> = leaving.collect();
     let returned = bound.entry(Action::ReturnedHome, "", id, cause, effect, message.to_owned());
     [returned].into_iter().chain(leaving).collect()
@@ -374,7 +382,7 @@ pub fn returned(
 
 /// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
 /// it.
-pub fn kept_unhealthy(bound: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
+pub fn kept_unhealthy_entry(bound: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
     // An unchanged situation has the same id, so it is recorded once.
     let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
@@ -389,7 +397,7 @@ pub fn kept_unhealthy(bound: &BindingChange<'_>, clusters: &[String], why: &str,
 
 /// Entry for an exclusive workload that must not start, because its copies in these clusters were not confirmed to
 /// have stopped.
-pub fn fence_waits(bound: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
+pub fn fence_wait_entry(bound: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
     let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
     let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
     let (cluster, cause) = match clusters {
@@ -403,7 +411,12 @@ pub fn fence_waits(bound: &BindingChange<'_>, clusters: &[&str], message: &str) 
 
 /// Entry for a scheduling result that exceeds a quota; `wanted` are the rejected targets. Repeated rejections without
 /// a change have the same entry.
-pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
+pub fn quota_denied_entry(
+    binding: &ResourceBinding,
+    wanted: &[TargetCluster],
+    exceeded: &ExceededQuota,
+    at: Timestamp,
+) -> Entry {
     let metadata = &binding.metadata;
     let bound = BindingChange {
         uid: metadata.uid.as_deref().or(metadata.name.as_deref()).unwrap_or_default(),
@@ -412,14 +425,14 @@ pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceede
         policy: None,
         at,
     };
-    let Exceeded { quota, resource, requested, limit } = exceeded;
+    let ExceededQuota { quota, resource, requested, limit } = exceeded;
     let numbers = [requested, limit].map(Quantity::to_string);
     let generation = bound.generation.to_string();
     let what = [&quota.namespace, &quota.name, &quota.uid, resource, &numbers[0], &numbers[1], &generation];
     let id = bound.id(Action::QuotaDenied, &what.map(String::as_str));
     let effect = json!({
         "resource": resource, "requested": number(requested), "limit": number(limit),
-        "wanted": shares_of(wanted),
+        "wanted": targets_json(wanted),
     });
     let message = exceeded.to_string();
     let cause = Cause::new(&message).by(quota.clone());

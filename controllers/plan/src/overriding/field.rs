@@ -5,7 +5,7 @@
 use crowsnest_api::policy::{FieldOverrider, FieldPatchOperation};
 use serde_json::Value;
 
-use super::patch::{NotANumber, Operation, atoi, unescaped};
+use super::patch::{NotANumber, Operation, atoi, unescape};
 use super::{OverrideError, json, yaml};
 
 /// JSON pointer error, with the messages of the Go library that Karmada uses.
@@ -29,7 +29,9 @@ pub enum PointerError {
 
 pub fn apply(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), OverrideError> {
     let path = &overrider.field_path;
-    let Value::String(text) = pointed(manifest, path)? else { return Err(OverrideError::NotText(path.clone())) };
+    let Value::String(text) = resolve_pointer(manifest, path)? else {
+        return Err(OverrideError::NotText(path.clone()));
+    };
     *text = match (overrider.yaml.as_slice(), overrider.json.as_slice()) {
         // Admission rejects an overrider without either; Karmada then empties the field.
         ([], []) => String::new(),
@@ -48,12 +50,12 @@ fn operations(entries: &[FieldPatchOperation]) -> impl Iterator<Item = Operation
 }
 
 /// Resolves a JSON pointer. Indexes count from the start only.
-fn pointed<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, PointerError> {
+fn resolve_pointer<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, PointerError> {
     if path.is_empty() {
         return Ok(manifest);
     }
     let steps = path.strip_prefix('/').ok_or(PointerError::Start)?;
-    steps.split('/').map(unescaped).try_fold(manifest, |node, step| match node {
+    steps.split('/').map(unescape).try_fold(manifest, |node, step| match node {
         Value::Object(fields) => fields.get_mut(&step).ok_or(PointerError::NoKey(step)),
         Value::Array(_) if step == "-" => Err(PointerError::Dash),
         Value::Array(list) => {

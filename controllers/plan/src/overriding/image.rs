@@ -19,13 +19,13 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<Str
         if !path.starts_with('/') {
             return Err(OverrideError::ImagePath);
         }
-        let overridden = overridden(image, overrider)?;
+        let overridden = override_image(image, overrider)?;
         *image = overridden.image;
         return Ok(Vec::from_iter(overridden.note));
     }
     let mut notes = Vec::new();
     for container in super::containers(manifest).into_iter().flatten() {
-        let Overridden { image, note } = overridden(text(container, &["image"]), overrider)?;
+        let OverriddenImage { image, note } = override_image(text(container, &["image"]), overrider)?;
         unstructured::set(container, &["image"], Value::String(image));
         notes.extend(note);
     }
@@ -169,13 +169,13 @@ fn edit(component: &mut String, overrider: &ImageOverrider) {
     }
 }
 
-struct Overridden {
+struct OverriddenImage {
     image: String,
     /// The digest that was removed together with its tag.
     note: Option<String>,
 }
 
-fn overridden(image: &str, overrider: &ImageOverrider) -> Result<Overridden, OverrideError> {
+fn override_image(image: &str, overrider: &ImageOverrider) -> Result<OverriddenImage, OverrideError> {
     let mut parts = Image::parse(image).map_err(|reason| OverrideError::Image { image: image.to_owned(), reason })?;
     let digest = parts.digest.clone();
     match &overrider.component {
@@ -194,7 +194,7 @@ fn overridden(image: &str, overrider: &ImageOverrider) -> Result<Overridden, Ove
     let removed = !digest.is_empty() && parts.digest.is_empty() && !parts.tag.is_empty();
     let note = removed
         .then(|| format!("digest {digest} is removed from {image}, because it does not identify tag {}", parts.tag));
-    Ok(Overridden { image: parts.render(), note })
+    Ok(OverriddenImage { image: parts.render(), note })
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
             operator: operator.into(),
             value: value.to_owned(),
         };
-        let Overridden { image: result, note } = overridden(image, &overrider).expect("a valid image");
+        let OverriddenImage { image: result, note } = override_image(image, &overrider).expect("a valid image");
         assert_eq!(result, expected);
         let removed = (image == PINNED && !result.contains('@')).then(|| {
             format!("digest {} is removed from {PINNED}, because it does not identify tag {}", digest!(), &result[14..])

@@ -46,13 +46,13 @@ pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>)
 impl Tree for Node {
     type Fields = Fields;
 
-    fn of(value: &Value) -> Self {
+    fn from_value(value: &Value) -> Self {
         Node::Text(value.to_string())
     }
 
     fn open(&mut self) -> Branch<'_, Self> {
         if let Node::Text(text) = self
-            && let Some(opened) = parsed(text)
+            && let Some(opened) = parse_node(text)
         {
             *self = opened;
         }
@@ -70,7 +70,7 @@ impl Tree for Node {
 }
 
 /// Splits an object or list into its elements, each as text.
-fn parsed(text: &str) -> Option<Node> {
+fn parse_node(text: &str) -> Option<Node> {
     match text.as_bytes().first()? {
         b'{' => serde_json::from_str(text).ok().map(Node::Object),
         b'[' => {
@@ -170,7 +170,7 @@ impl Node {
 }
 
 /// JSON text in the form in which Go writes it as a standalone value, for example in an annotation.
-pub fn escaped(text: &str) -> String {
+pub fn escape_html(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     compact(text, &mut written);
     written

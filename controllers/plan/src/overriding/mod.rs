@@ -10,7 +10,7 @@ mod image;
 mod json;
 mod metadata;
 mod patch;
-pub mod traced;
+pub mod trace;
 pub mod yaml;
 
 use std::error::Error;
@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use field::PointerError;
-pub use patch::{PatchError, PlaceError};
+pub use patch::{PatchError, StepError};
 pub use yaml::ReadError;
 
 use super::selector::{Precision, best_precision, cluster_matches};
@@ -63,19 +63,19 @@ pub struct OverridePolicy<'a> {
 /// An applied rule, as recorded in the Work's annotations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Applied {
+pub struct AppliedRule {
     pub policy_name: String,
     pub overriders: Overriders,
 }
 
 /// The applied rules of an object in one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Report {
-    pub cluster: Vec<Applied>,
-    pub namespaced: Vec<Applied>,
+pub struct AppliedOverrides {
+    pub cluster: Vec<AppliedRule>,
+    pub namespaced: Vec<AppliedRule>,
 }
 
-impl Report {
+impl AppliedOverrides {
     /// Values of the annotations `policy.karmada.io/applied-cluster-overrides` and `…/applied-overrides`. `None` if
     /// no rule of that scope was applied.
     pub fn annotations(&self) -> (Option<String>, Option<String>) {
@@ -83,27 +83,27 @@ impl Report {
     }
 }
 
-fn annotation(applied: &[Applied]) -> Option<String> {
-    let mut applied: Vec<&Applied> = applied.iter().collect();
+fn annotation(applied: &[AppliedRule]) -> Option<String> {
+    let mut applied: Vec<&AppliedRule> = applied.iter().collect();
     applied.sort_by(|a, b| a.policy_name.cmp(&b.policy_name));
-    if applied.is_empty() { None } else { serde_json::to_string(&applied).ok().map(|text| json::escaped(&text)) }
+    if applied.is_empty() { None } else { serde_json::to_string(&applied).ok().map(|text| json::escape_html(&text)) }
 }
 
 /// A failed override and its policy. Displays as the cause alone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Failed {
+pub struct FailedOverride {
     pub policy: String,
     pub cluster_scoped: bool,
     pub error: Box<OverrideError>,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for FailedOverride {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(formatter)
     }
 }
 
-impl Error for Failed {
+impl Error for FailedOverride {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
     }
@@ -116,8 +116,11 @@ pub fn apply(
     cluster: &Cluster,
     cluster_wide: &[OverridePolicy<'_>],
     namespaced: &[OverridePolicy<'_>],
-) -> Result<Report, Failed> {
-    let mut report = Report { cluster: apply_scope(manifest, cluster, cluster_wide, true)?, ..Report::default() };
+) -> Result<AppliedOverrides, FailedOverride> {
+    let mut report = AppliedOverrides {
+        cluster: apply_scope(manifest, cluster, cluster_wide, true)?,
+        ..AppliedOverrides::default()
+    };
     if !unstructured::namespace(manifest).is_empty() {
         report.namespaced = apply_scope(manifest, cluster, namespaced, false)?;
     }
@@ -129,11 +132,11 @@ fn apply_scope(
     cluster: &Cluster,
     policies: &[OverridePolicy<'_>],
     cluster_scoped: bool,
-) -> Result<Vec<Applied>, Failed> {
+) -> Result<Vec<AppliedRule>, FailedOverride> {
     let mut applied = Vec::new();
-    for (policy, overriders) in matching(manifest, cluster, policies) {
+    for (policy, overriders) in matching_rules(manifest, cluster, policies) {
         apply_rule(manifest, policy, overriders, cluster_scoped)?;
-        applied.push(Applied { policy_name: policy.to_owned(), overriders: overriders.clone() });
+        applied.push(AppliedRule { policy_name: policy.to_owned(), overriders: overriders.clone() });
     }
     Ok(applied)
 }
@@ -145,11 +148,11 @@ fn apply_rule(
     policy: &str,
     overriders: &Overriders,
     cluster_scoped: bool,
-) -> Result<Vec<String>, Failed> {
-    let own = (!cluster_scoped).then(|| Identity::of(manifest));
+) -> Result<Vec<String>, FailedOverride> {
+    let own = (!cluster_scoped).then(|| Identity::from_manifest(manifest));
     let applied = apply_overriders(manifest, overriders);
     let checked = applied.and_then(|notes| own.map_or(Ok(()), |own| own.check(manifest)).map(|()| notes));
-    checked.map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
+    checked.map_err(|error| FailedOverride { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
 }
 
 /// Identity of an object. Controllers apply manifests with their own permissions, so a namespaced policy must not
@@ -163,7 +166,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(manifest: &Value) -> Self {
+    fn from_manifest(manifest: &Value) -> Self {
         let group = unstructured::api_version(manifest).split_once('/').map_or("", |(group, _)| group);
         let text = |text: &str| text.to_owned();
         Self {
@@ -175,7 +178,7 @@ impl Identity {
     }
 
     fn check(&self, changed: &Value) -> Result<(), OverrideError> {
-        let now = Self::of(changed);
+        let now = Self::from_manifest(changed);
         let fields = [
             ("the group of apiVersion", self.group == now.group),
             ("kind", self.kind == now.kind),
@@ -191,7 +194,7 @@ impl Identity {
 
 /// The matching rules in order of application, with the names of their policies. Selectors match the object as it was
 /// before any override of this scope.
-fn matching<'a>(
+fn matching_rules<'a>(
     manifest: &Value,
     cluster: &Cluster,
     policies: &[OverridePolicy<'a>],

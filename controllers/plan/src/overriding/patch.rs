@@ -37,13 +37,13 @@ pub enum PatchError {
         operator: &'static str,
         path: String,
         #[source]
-        cause: PlaceError,
+        cause: StepError,
     },
 }
 
 /// Error of the last step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
+pub enum StepError {
     #[error("invalid value, expected object")]
     NoObject,
     #[error("unable to remove nonexistent key: {0}: missing value")]
@@ -72,7 +72,7 @@ pub fn atoi(text: &str) -> Result<i64, NotANumber> {
 }
 
 /// Unescapes a step of a path: `~1` is `/` and `~0` is `~`.
-pub fn unescaped(step: &str) -> String {
+pub fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
@@ -81,7 +81,7 @@ pub trait Tree: Sized {
     type Fields: Fields<Self>;
 
     /// Converts the value of an override to a node.
-    fn of(value: &Value) -> Self;
+    fn from_value(value: &Value) -> Self;
     fn open(&mut self) -> Branch<'_, Self>;
 }
 
@@ -105,7 +105,7 @@ pub trait Fields<T> {
 impl Tree for Value {
     type Fields = Map<String, Value>;
 
-    fn of(value: &Value) -> Self {
+    fn from_value(value: &Value) -> Self {
         value.clone()
     }
 
@@ -176,7 +176,7 @@ impl Operation<'_> {
     }
 
     fn value<T: Tree>(&self) -> T {
-        T::of(self.value.unwrap_or(&Value::Null))
+        T::from_value(self.value.unwrap_or(&Value::Null))
     }
 
     fn replace_document<T: Tree>(&self, document: &mut T, adds: bool) -> Result<(), PatchError> {
@@ -207,21 +207,21 @@ impl Operation<'_> {
         let (parents, last) = self.path.rsplit_once('/').ok_or_else(missing)?;
         let mut parent = document;
         for (depth, step) in parents.split('/').skip(1).enumerate() {
-            parent = child(parent, &unescaped(step)).filter(|_| depth < DEPTH).ok_or_else(missing)?;
+            parent = child(parent, &unescape(step)).filter(|_| depth < MAX_DEPTH).ok_or_else(missing)?;
             if let Branch::Null | Branch::Leaf(_) = parent.open() {
                 return Err(missing());
             }
         }
-        Ok((parent, unescaped(last)))
+        Ok((parent, unescape(last)))
     }
 
-    fn at(&self, operator: &'static str, cause: PlaceError) -> PatchError {
+    fn at(&self, operator: &'static str, cause: StepError) -> PatchError {
         PatchError::At { operator, path: self.path.to_owned(), cause }
     }
 }
 
 /// Maximum depth. Dropping a deeper document could overflow the stack.
-const DEPTH: usize = 1000;
+const MAX_DEPTH: usize = 1000;
 
 fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
     match parent.open() {
@@ -235,35 +235,35 @@ fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
 }
 
 /// Resolves an index into a list of `length`. Negative ones count from the end.
-fn position(index: i64, length: usize) -> Result<usize, PlaceError> {
+fn position(index: i64, length: usize) -> Result<usize, StepError> {
     let counted = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
-    usize::try_from(counted).ok().filter(|index| *index < length).ok_or(PlaceError::OutOfRange(index))
+    usize::try_from(counted).ok().filter(|index| *index < length).ok_or(StepError::OutOfRange(index))
 }
 
-fn add<T: Tree>(parent: &mut T, key: &str, value: T) -> Result<(), PlaceError> {
+fn add<T: Tree>(parent: &mut T, key: &str, value: T) -> Result<(), StepError> {
     match parent.open() {
         Branch::Object(fields) => fields.put(key, value),
         Branch::List(list) if key == "-" => list.push(value),
         Branch::List(list) => {
-            let index = atoi(key).map_err(|source| PlaceError::NotAnIndex { key: key.to_owned(), source })?;
+            let index = atoi(key).map_err(|source| StepError::NotAnIndex { key: key.to_owned(), source })?;
             list.insert(position(index, list.len() + 1)?, value);
         }
-        _ => return Err(PlaceError::NoObject),
+        _ => return Err(StepError::NoObject),
     }
     Ok(())
 }
 
-fn remove<T: Tree>(parent: &mut T, key: &str) -> Result<(), PlaceError> {
+fn remove<T: Tree>(parent: &mut T, key: &str) -> Result<(), StepError> {
     match parent.open() {
         Branch::Object(fields) => match fields.take(key) {
             true => Ok(()),
-            false => Err(PlaceError::NoKey(key.to_owned())),
+            false => Err(StepError::NoKey(key.to_owned())),
         },
         Branch::List(list) => {
             let index = position(atoi(key)?, list.len())?;
             list.remove(index);
             Ok(())
         }
-        _ => Err(PlaceError::NoObject),
+        _ => Err(StepError::NoObject),
     }
 }

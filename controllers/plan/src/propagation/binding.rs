@@ -19,7 +19,7 @@ use crate::gates::Gates;
 
 /// Replica facts of a template from the resource interpreter.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Interpreted {
+pub struct ReplicaFacts {
     pub replicas: i32,
     pub requirements: Option<ReplicaRequirements>,
     pub components: Vec<Component>,
@@ -43,10 +43,10 @@ pub enum BindingPlan {
 }
 
 /// Input of a binding.
-pub struct Intent<'a> {
+pub struct BindingInput<'a> {
     pub template: &'a Value,
     pub policy: &'a Policy<'a>,
-    pub interpreted: Interpreted,
+    pub interpreted: ReplicaFacts,
     /// Value of the policy's PriorityClass.
     pub priority: Option<i32>,
     pub gates: Gates,
@@ -64,7 +64,7 @@ pub struct NewBinding<'a> {
     pub permanent_id: &'a str,
 }
 
-pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
+pub fn plan(intent: &BindingInput<'_>, existing: Option<&Value>) -> BindingPlan {
     let scope = Scope::of_namespace(unstructured::namespace(intent.template));
     let spec = spec(intent, scope);
     let Some(existing) = existing else { return BindingPlan::Create(create(intent, scope, &spec)) };
@@ -111,7 +111,7 @@ pub fn reference(template: &Value) -> ObjectReference {
     }
 }
 
-fn spec(intent: &Intent<'_>, scope: Scope) -> ResourceBindingSpec {
+fn spec(intent: &BindingInput<'_>, scope: Scope) -> ResourceBindingSpec {
     let policy: &PropagationSpec = intent.policy.spec;
     let namespaced = scope == Scope::Namespaced;
     ResourceBindingSpec {
@@ -132,7 +132,7 @@ fn spec(intent: &Intent<'_>, scope: Scope) -> ResourceBindingSpec {
     }
 }
 
-fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
+fn affinity_groups(intent: &BindingInput<'_>) -> Option<WorkloadAffinityGroups> {
     let affinity =
         intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
     let group = |key: Option<&String>| {
@@ -146,7 +146,7 @@ fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
     (groups != WorkloadAffinityGroups::default()).then_some(groups)
 }
 
-fn create(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
+fn create(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
     let template = intent.template;
     let mut binding = json!({
         "apiVersion": "work.karmada.io/v1alpha2",
@@ -192,7 +192,7 @@ const OWNED: [&str; 9] = [
 /// Such fields of ResourceBindings only.
 const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
 
-fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
+fn update(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
     let mut updated = existing.clone();
     let wanted = json!(spec);
     let namespaced: &[&str] = if scope == Scope::Namespaced { &OWNED_NAMESPACED } else { &[] };

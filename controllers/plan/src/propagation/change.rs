@@ -17,7 +17,7 @@ pub enum Change {
 const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
 /// Classifies the difference between two versions of a template.
-pub fn between(old: &Value, new: &Value) -> Change {
+pub fn classify(old: &Value, new: &Value) -> Change {
     let rest_differs = |old: &Value, new: &Value| {
         let keys = |value: &Value| -> Vec<String> {
             value.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
@@ -69,6 +69,6 @@ mod tests {
     #[case(json!({"metadata": {"labels": {"app": "x"}}}), Change::ByUser)]
     #[case(json!({"data": {"a": "b"}}), Change::ByUser)]
     fn changes(#[case] new: Value, #[case] expected: Change) {
-        assert_eq!(between(&json!({}), &new), expected);
+        assert_eq!(classify(&json!({}), &new), expected);
     }
 }

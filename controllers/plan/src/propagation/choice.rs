@@ -28,7 +28,7 @@ pub struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    pub fn of(policy: &'a Value, spec: &'a PropagationSpec) -> Self {
+    pub fn new(policy: &'a Value, spec: &'a PropagationSpec) -> Self {
         Policy {
             namespace: unstructured::namespace(policy),
             name: unstructured::name(policy),
@@ -98,7 +98,7 @@ pub enum Choice<'a> {
 /// A policy that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Considered {
+pub struct ConsideredPolicy {
     pub namespace: String,
     pub name: String,
     pub priority: i32,
@@ -120,16 +120,16 @@ pub enum Outcome {
 }
 
 /// Selects among all policies. `preemption` is the feature gate.
-pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -> (Choice<'a>, Vec<Considered>) {
+pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -> (Choice<'a>, Vec<ConsideredPolicy>) {
     let matching: Vec<(Policy<'a>, Precision)> = policies
         .iter()
         .filter(|policy| !policy.terminating)
         .filter_map(|policy| Some((*policy, best_precision(&policy.spec.resource_selectors, template)?)))
         .collect();
-    let claim = Claim::of(template);
+    let claim = Claim::from_object(template);
     let (choice, winner) = match claim {
         Claim::None => {
-            let best = best(&matching);
+            let best = best_policy(&matching);
             (best.map_or(Choice::Unmatched, Choice::Follow), best)
         }
         ref claim => {
@@ -137,7 +137,7 @@ pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -
                 true => matching.iter().map(|(policy, _)| *policy).filter(|policy| policy.names(template)).collect(),
                 false => Vec::new(),
             };
-            claimed(claim, policies, &matching, &preemptors)
+            choose_for_claimed(claim, policies, &matching, &preemptors)
         }
     };
     let report = report(&matching, winner, claim != Claim::None);
@@ -145,14 +145,14 @@ pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -
 }
 
 /// Ranks by scope (namespaced first), explicit priority, precision and name.
-fn best<'a>(matching: &[(Policy<'a>, Precision)]) -> Option<Policy<'a>> {
+fn best_policy<'a>(matching: &[(Policy<'a>, Precision)]) -> Option<Policy<'a>> {
     let rank = |(policy, precision): &&(Policy<'a>, Precision)| {
         (policy.namespace.is_empty(), Reverse(policy.priority()), Reverse(*precision), policy.name)
     };
     matching.iter().min_by_key(rank).map(|(policy, _)| *policy)
 }
 
-fn claimed<'a>(
+fn choose_for_claimed<'a>(
     claim: &Claim,
     policies: &[Policy<'a>],
     matching: &[(Policy<'a>, Precision)],
@@ -188,7 +188,7 @@ fn may_preempt(policy: &Policy<'_>, owner: &Policy<'_>) -> bool {
     }
 }
 
-fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, claimed: bool) -> Vec<Considered> {
+fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, claimed: bool) -> Vec<ConsideredPolicy> {
     let won = winner.and_then(|winner| matching.iter().find(|(policy, _)| same(policy, &winner)).copied());
     let outcome = |policy: &Policy<'_>, precision: Precision| match won {
         Some((winner, _)) if same(policy, &winner) && claimed => Outcome::Claimed,
@@ -201,7 +201,7 @@ fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, clai
     };
     matching
         .iter()
-        .map(|(policy, precision)| Considered {
+        .map(|(policy, precision)| ConsideredPolicy {
             namespace: policy.namespace.to_owned(),
             name: policy.name.to_owned(),
             priority: policy.priority(),

@@ -16,7 +16,7 @@ pub enum Claim {
 
 impl Claim {
     /// Reads a claim. An incomplete claim counts as none; that of a namespaced policy takes precedence.
-    pub fn of(object: &Value) -> Self {
+    pub fn from_object(object: &Value) -> Self {
         let note = |key| annotation(object, key).filter(|text| !text.is_empty());
         let mark = |key| label(object, key).filter(|text| !text.is_empty());
         let id = mark(labels::PROPAGATION_POLICY_PERMANENT_ID);

@@ -4,7 +4,7 @@
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
-use super::binding::Interpreted;
+use super::binding::ReplicaFacts;
 use super::choice::Policy;
 use super::claim::Claim;
 
@@ -24,7 +24,7 @@ pub fn activates(
     touch: Option<Touch>,
     template: &Value,
     binding: Option<&Value>,
-    interpreted: &Interpreted,
+    interpreted: &ReplicaFacts,
 ) -> bool {
     !policy.is_lazy()
         || match touch {
@@ -47,7 +47,7 @@ pub fn is_newer(template: &Value, policy_version: &str) -> bool {
 
 /// True if the binding is missing or behind the template, that is a change by the user was not propagated. For kinds
 /// with a status the resourceVersion is no indication, so only the fields from the interpreter are compared.
-fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interpreted) -> bool {
+fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &ReplicaFacts) -> bool {
     let Some(binding) = binding else { return true };
     if unstructured::text(binding, &["spec", "resource", "uid"]) != unstructured::uid(template) {
         return true;
@@ -64,7 +64,7 @@ fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interprete
     }
     // Claiming is a write of the control plane; otherwise only users change the version of an object without status.
     template.get("status").is_none()
-        && Claim::of(template) == Claim::of(binding)
+        && Claim::from_object(template) == Claim::from_object(binding)
         && unstructured::text(binding, &["spec", "resource", "resourceVersion"])
             != unstructured::resource_version(template)
 }
@@ -116,7 +116,7 @@ mod tests {
         binding(json!({})), false
     )]
     fn binding_is_behind_its_template(#[case] template: Value, #[case] binding: Option<Value>, #[case] expected: bool) {
-        let interpreted = Interpreted { replicas: 2, ..Interpreted::default() };
+        let interpreted = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
         assert_eq!(is_behind(&template, binding.as_ref(), &interpreted), expected);
     }
 
@@ -132,7 +132,7 @@ mod tests {
         }
         let spec: PropagationSpec = serde_json::from_value(spec).expect("a policy spec");
         let policy = Policy { namespace: "", name: "p", permanent_id: "p", terminating: false, spec: &spec };
-        let interpreted = Interpreted { replicas: 2, ..Interpreted::default() };
+        let interpreted = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
         let binding = binding(json!({}));
         assert_eq!(activates(&policy, touch, &template(json!({})), binding.as_ref(), &interpreted), expected);
     }

@@ -76,8 +76,8 @@ impl Assignment<'_> {
         let mut remaining = self.spec.replicas;
         let mut targets = Vec::new();
         for tier in tiers.values() {
-            let room: i64 = tier.iter().map(|candidate| candidate.available).sum();
-            let share = i32::try_from(room).map_or(remaining, |room| remaining.min(room));
+            let capacity: i64 = tier.iter().map(|candidate| candidate.available).sum();
+            let share = i32::try_from(capacity).map_or(remaining, |capacity| remaining.min(capacity));
             targets.extend(self.assign_replicas(tier, share)?);
             remaining -= share;
             if remaining <= 0 {
@@ -120,22 +120,26 @@ impl Assignment<'_> {
     ) -> Result<Vec<TargetCluster>, ScheduleError> {
         let mut targets = match self.strategy()? {
             Strategy::Duplicated => candidates.iter().map(|candidate| target(candidate.name(), replicas)).collect(),
-            Strategy::StaticWeight(weights) => self.divided(replicas, static_votes(candidates, weights)),
-            Strategy::DynamicWeight => self.dynamic(candidates, replicas, false)?,
-            Strategy::Aggregated => self.dynamic(candidates, replicas, true)?,
+            Strategy::StaticWeight(weights) => self.divide_replicas(replicas, static_votes(candidates, weights)),
+            Strategy::DynamicWeight => self.divide_dynamically(candidates, replicas, false)?,
+            Strategy::Aggregated => self.divide_dynamically(candidates, replicas, true)?,
         };
         targets.retain(|target| target.replicas > 0);
         Ok(targets)
     }
 
-    fn divided<'n>(&self, replicas: i32, votes: impl IntoIterator<Item = (&'n str, i64)>) -> Vec<TargetCluster> {
-        let tie_break = TieBreak::of_uid(&self.spec.resource.uid);
+    fn divide_replicas<'n>(
+        &self,
+        replicas: i32,
+        votes: impl IntoIterator<Item = (&'n str, i64)>,
+    ) -> Vec<TargetCluster> {
+        let tie_break = TieBreak::from_uid(&self.spec.resource.uid);
         divide(replicas, votes, tie_break).into_iter().map(|(name, seats)| target(name, seats)).collect()
     }
 
     /// Divides by available replicas. `Steady` scaling up adds to the existing replicas and scaling down reduces them
     /// proportionally; `Fresh` divides all replicas again.
-    fn dynamic(
+    fn divide_dynamically(
         &self,
         candidates: &[Candidate<'_>],
         replicas: i32,
@@ -148,33 +152,33 @@ impl Assignment<'_> {
         // Users can write these numbers, so their sum may exceed an i32.
         let assigned = scheduled.iter().fold(0_i32, |sum, target| sum.saturating_add(target.replicas));
         let had = |candidate: &Candidate<'_>| candidate.held.map_or(0, |held| held.replicas);
-        let room = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
-            let room = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));
-            candidates.iter().map(|candidate| (candidate.facts.name(), room(candidate))).collect()
+        let capacity = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
+            let capacity = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));
+            candidates.iter().map(|candidate| (candidate.facts.name(), capacity(candidate))).collect()
         };
-        let (what, weights, wanted, keep) = match self.mode {
-            Mode::Fresh => ("failed to do fresh scale", room(&had), replicas, Vec::new()),
+        let (what, weights, missing, keep) = match self.mode {
+            Mode::Fresh => ("failed to do fresh scale", capacity(&had), replicas, Vec::new()),
             Mode::Steady if assigned > replicas => {
                 let weights = scheduled.iter().map(|target| (target.name.as_str(), target.replicas)).collect();
                 ("failed to scale down", weights, replicas, Vec::new())
             }
             Mode::Steady if assigned < replicas => {
-                ("failed to scale up", room(&|_| 0), replicas - assigned, scheduled.clone())
+                ("failed to scale up", capacity(&|_| 0), replicas - assigned, scheduled.clone())
             }
             Mode::Steady => return Ok(scheduled),
         };
         let mut weights = weights;
         weights.sort_by_key(|(_, replicas)| Reverse(*replicas));
         let total: i64 = weights.iter().map(|(_, replicas)| i64::from(*replicas)).sum();
-        if total < i64::from(wanted) {
+        if total < i64::from(missing) {
             let message = format!("{what}: Clusters available replicas {total} are not enough to schedule.");
             return Err(ScheduleError::Unschedulable(message));
         }
         if aggregated {
-            weights = fewest(weights, wanted, &keep);
+            weights = shortest_prefix(weights, missing, &keep);
         }
         let votes = weights.iter().map(|(name, replicas)| (*name, i64::from(*replicas)));
-        Ok(merged(keep, self.divided(wanted, votes)))
+        Ok(merge_targets(keep, self.divide_replicas(missing, votes)))
     }
 }
 
@@ -191,22 +195,22 @@ fn static_votes<'a>(candidates: &[Candidate<'a>], weights: Option<&[StaticCluste
     if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name(), 1)).collect() } else { votes }
 }
 
-/// The shortest prefix with capacity for `wanted`, starting with clusters that already have replicas.
-fn fewest<'n>(weights: Vec<(&'n str, i32)>, wanted: i32, keep: &[TargetCluster]) -> Vec<(&'n str, i32)> {
+/// The shortest prefix with capacity for `missing`, starting with clusters that already have replicas.
+fn shortest_prefix<'n>(weights: Vec<(&'n str, i32)>, missing: i32, keep: &[TargetCluster]) -> Vec<(&'n str, i32)> {
     let has = |name: &str| keep.iter().any(|target| target.name == name && target.replicas > 0);
     let (mut ordered, others): (Vec<_>, Vec<_>) = weights.into_iter().partition(|(name, _)| has(name));
     ordered.extend(others);
     let mut sum = 0_i64;
     let needed = ordered.iter().position(|(_, replicas)| {
         sum += i64::from(*replicas);
-        sum >= i64::from(wanted)
+        sum >= i64::from(missing)
     });
     ordered.truncate(needed.map_or(ordered.len(), |last| last + 1));
     ordered
 }
 
 /// Adds the previous replicas to the new ones per cluster. Clusters without new replicas follow.
-fn merged(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
+fn merge_targets(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
     let new = added.len();
     for old in keep {
         match added[..new].binary_search_by(|new| new.name.cmp(&old.name)) {

@@ -5,17 +5,21 @@ use crowsnest_api::policy::{ClusterAffinityTerm, Placement, ReplicaSchedulingTyp
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
 
 use super::selection::scheduling_type;
-use super::{Binding, Trigger, World};
+use super::{Binding, SchedulingContext, Trigger};
 use crate::gates::Gates;
 use crate::selector::cluster_matches;
 
-pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Placement) -> Option<Trigger> {
+pub(super) fn trigger(
+    context: &SchedulingContext<'_>,
+    binding: &Binding<'_>,
+    placement: &Placement,
+) -> Option<Trigger> {
     let spec = binding.spec;
     let observed = &binding.status.scheduler_observed_affinity_name;
     if is_placement_changed(placement, binding.applied_placement, observed) {
         return Some(Trigger::PlacementChanged);
     }
-    if are_replicas_changed(world.gates, spec, placement) {
+    if are_replicas_changed(context.gates, spec, placement) {
         return Some(Trigger::ReplicasChanged);
     }
     if is_reschedule_required(spec, binding.status) {
@@ -28,7 +32,7 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     if !spec.is_workload() || scheduling_type(placement) == ReplicaSchedulingType::Duplicated {
         return Some(Trigger::Reconcile);
     }
-    let mut terminating = world.clusters.iter().filter(|cluster| cluster.is_terminating());
+    let mut terminating = context.clusters.iter().filter(|cluster| cluster.is_terminating());
     terminating.any(|cluster| spec.targets(cluster.name())).then_some(Trigger::TargetTerminating)
 }
 

@@ -1,7 +1,7 @@
 //! Scheduling: clusters and replicas of a binding.
 //!
 //! [`plan`] makes the whole decision: is one needed ([`Trigger`]), which affinity term is used, which clusters pass
-//! the filters, and how they are scored, selected and assigned replicas. It is a pure function of a [`World`] and a
+//! the filters, and how they are scored, selected and assigned replicas. It is a pure function of a [`SchedulingContext`] and a
 //! [`Binding`]; the scheduler executes the [`Plan`], and the [`Report`] explains it.
 
 mod assignment;
@@ -24,7 +24,7 @@ use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, R
 
 pub use assignment::Mode;
 pub use changes::{affected_by_cluster, is_placement_changed, is_reschedule_required};
-pub use observer::{Observer, Step, Unobserved};
+pub use observer::{NoopObserver, Observer, Step};
 pub use plugins::{Plugin, Plugins, UnknownPlugin};
 pub use report::{ClusterReport, Rejection, Report, TermReport, Trigger};
 pub use selection::scheduling_type;
@@ -100,14 +100,14 @@ pub struct Peer {
 }
 
 /// Estimates how many more replicas or component sets fit into clusters, given by their indexes in
-/// [`World::clusters`]. `None` if unknown.
+/// [`SchedulingContext::clusters`]. `None` if unknown.
 pub trait Estimate {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>>;
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>>;
 }
 
 /// Input of a scheduling decision, apart from the binding.
-pub struct World<'a> {
+pub struct SchedulingContext<'a> {
     /// All clusters, sorted by name.
     pub clusters: &'a [std::sync::Arc<ClusterFacts>],
     pub estimate: &'a dyn Estimate,
@@ -121,12 +121,12 @@ pub struct World<'a> {
     pub observer: &'a dyn Observer,
 }
 
-impl World<'_> {
+impl SchedulingContext<'_> {
     /// Runs a step and notifies the observer.
     fn step<T>(&self, step: Step, take: impl FnOnce() -> T) -> T {
-        self.observer.began(step);
+        self.observer.step_started(step);
         let taken = take();
-        self.observer.ended(step);
+        self.observer.step_ended(step);
         taken
     }
 }
@@ -190,40 +190,46 @@ enum Detail {
 }
 
 /// Schedules a binding.
-pub fn plan(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
-    decide(world, binding, Detail::Terms)
+pub fn plan(context: &SchedulingContext<'_>, binding: &Binding<'_>) -> (Plan, Report) {
+    decide(context, binding, Detail::Terms)
 }
 
 /// Decides like [`plan`] with a detailed report, which evaluates every cluster even if no decision is needed.
-pub fn explain(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
-    let (decided, mut report) = decide(world, binding, Detail::Clusters);
+pub fn explain(context: &SchedulingContext<'_>, binding: &Binding<'_>) -> (Plan, Report) {
+    let (decided, mut report) = decide(context, binding, Detail::Clusters);
     if let (None, Some(placement)) = (report.trigger, &binding.spec.placement) {
-        place(world, binding, placement, Detail::Clusters, &mut report);
+        place(context, binding, placement, Detail::Clusters, &mut report);
     }
     (decided, report)
 }
 
-fn decide(world: &World<'_>, binding: &Binding<'_>, detail: Detail) -> (Plan, Report) {
+fn decide(context: &SchedulingContext<'_>, binding: &Binding<'_>, detail: Detail) -> (Plan, Report) {
     let mut report = Report::default();
     let Some(placement) = &binding.spec.placement else {
         return (Plan::Fail { error: ScheduleError::NoPlacement }, report);
     };
-    let Some(trigger) = changes::trigger(world, binding, placement) else {
+    let Some(trigger) = changes::trigger(context, binding, placement) else {
         return (Plan::Keep, report);
     };
     report.trigger = Some(trigger);
-    (place(world, binding, placement, detail, &mut report), report)
+    (place(context, binding, placement, detail, &mut report), report)
 }
 
-fn place(world: &World<'_>, binding: &Binding<'_>, placement: &Placement, detail: Detail, report: &mut Report) -> Plan {
+fn place(
+    context: &SchedulingContext<'_>,
+    binding: &Binding<'_>,
+    placement: &Placement,
+    detail: Detail,
+    report: &mut Report,
+) -> Plan {
     match placement.cluster_affinities.as_slice() {
-        [] => attempt(world, binding, placement, None, detail, report)
-            .map_or_else(failed, |clusters| Plan::Schedule { clusters, affinity: None }),
-        terms => by_terms(world, binding, placement, terms, detail, report),
+        [] => try_term(context, binding, placement, None, detail, report)
+            .map_or_else(plan_for_error, |clusters| Plan::Schedule { clusters, affinity: None }),
+        terms => try_terms(context, binding, placement, terms, detail, report),
     }
 }
 
-fn failed(error: ScheduleError) -> Plan {
+fn plan_for_error(error: ScheduleError) -> Plan {
     match error {
         ScheduleError::NoFit(_) => Plan::Clear { error },
         _ => Plan::Fail { error },
@@ -232,8 +238,8 @@ fn failed(error: ScheduleError) -> Plan {
 
 /// Tries the observed affinity term and those after it; the first success is used. If all fail, the first error is
 /// returned.
-fn by_terms(
-    world: &World<'_>,
+fn try_terms(
+    context: &SchedulingContext<'_>,
     binding: &Binding<'_>,
     placement: &Placement,
     terms: &[ClusterAffinityTerm],
@@ -247,17 +253,17 @@ fn by_terms(
     };
     let mut first_error = None;
     for (index, term) in terms.iter().enumerate().skip(start) {
-        match attempt(world, binding, placement, Some((index, term)), detail, report) {
+        match try_term(context, binding, placement, Some((index, term)), detail, report) {
             Ok(clusters) => return Plan::Schedule { clusters, affinity: Some(term.affinity_name.clone()) },
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    first_error.map_or(Plan::Keep, failed)
+    first_error.map_or(Plan::Keep, plan_for_error)
 }
 
 /// Filters, scores, selects and assigns with one affinity term.
-fn attempt(
-    world: &World<'_>,
+fn try_term(
+    context: &SchedulingContext<'_>,
     binding: &Binding<'_>,
     placement: &Placement,
     term: Option<(usize, &ClusterAffinityTerm)>,
@@ -266,9 +272,9 @@ fn attempt(
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let (index, affinity) = term.map(|(index, term)| (index, term.affinity_name.clone())).unwrap_or_default();
     let mut this = TermReport { index, affinity, ..TermReport::default() };
-    let mut entries = (detail == Detail::Clusters).then(|| vec![None; world.clusters.len()]);
+    let mut entries = (detail == Detail::Clusters).then(|| vec![None; context.clusters.len()]);
     let term = term.map(|(_, term)| term);
-    let result = run(world, binding, placement, term, &mut Entries(entries.as_deref_mut()));
+    let result = run(context, binding, placement, term, &mut Entries(entries.as_deref_mut()));
     this.clusters = entries.into_iter().flatten().flatten().collect();
     this.error = result.as_ref().err().map(ToString::to_string);
     report.terms.push(this);
@@ -285,7 +291,7 @@ impl Entries<'_> {
         }
     }
 
-    fn note(&mut self, index: usize, write: impl FnOnce(&mut ClusterReport)) {
+    fn update(&mut self, index: usize, write: impl FnOnce(&mut ClusterReport)) {
         if let Some(Some(entry)) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(index)) {
             write(entry);
         }
@@ -293,26 +299,26 @@ impl Entries<'_> {
 }
 
 fn run(
-    world: &World<'_>,
+    context: &SchedulingContext<'_>,
     binding: &Binding<'_>,
     placement: &Placement,
     term: Option<&ClusterAffinityTerm>,
     entries: &mut Entries<'_>,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let spec = binding.spec;
-    let subject = FilterInput { spec, term };
-    let feasible = world.step(Step::Filter, || feasible(world, &subject, entries));
+    let input = FilterInput { spec, term };
+    let feasible = context.step(Step::Filter, || feasible(context, &input, entries));
     if feasible.is_empty() {
-        return Err(ScheduleError::NoFit(fit_message(world, &subject)));
+        return Err(ScheduleError::NoFit(fit_message(context, &input)));
     }
-    let sets = is_placed_as_set(world.gates, spec, placement);
-    let scores = world.step(Step::Score, || scores(world, &feasible));
+    let sets = is_placed_as_set(context.gates, spec, placement);
+    let scores = context.step(Step::Score, || scores(context, &feasible));
     let demand = Demand { capacity: if sets { 1 } else { spec.replicas }, replicas: spec.replicas };
-    let selected = world.step(Step::Select, || {
-        let mut candidates = candidates(world, spec, &feasible, &scores, term, sets);
+    let selected = context.step(Step::Select, || {
+        let mut candidates = candidates(context, spec, &feasible, &scores, term, sets);
         selection::sort(&mut candidates);
         for candidate in &candidates {
-            entries.note(candidate.index, |entry| {
+            entries.update(candidate.index, |entry| {
                 entry.score = candidate.score;
                 entry.allocatable = Some(candidate.allocatable);
             });
@@ -323,10 +329,10 @@ fn run(
     let overflows =
         placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
     let records_components = sets && spec.components.len() > 1;
-    selected.iter().for_each(|candidate| entries.note(candidate.index, |entry| entry.selected = true));
+    selected.iter().for_each(|candidate| entries.update(candidate.index, |entry| entry.selected = true));
     let assignment = Assignment { spec, mode, overflows, records_components };
-    let mut targets = world.step(Step::AssignReplicas, || assignment.assign(&selected))?;
-    if world.propagate_empty_workloads {
+    let mut targets = context.step(Step::AssignReplicas, || assignment.assign(&selected))?;
+    if context.propagate_empty_workloads {
         let missing = |candidate: &&Candidate<'_>| !targets.iter().any(|target| target.name == candidate.name());
         let empty: Vec<TargetCluster> = selected
             .iter()
@@ -338,20 +344,20 @@ fn run(
     if entries.0.is_some() {
         for target in &targets {
             let index = selected.iter().find(|candidate| candidate.name() == target.name).map(|found| found.index);
-            entries.note(index.unwrap_or(usize::MAX), |entry| entry.replicas = Some(target.replicas));
+            entries.update(index.unwrap_or(usize::MAX), |entry| entry.replicas = Some(target.replicas));
         }
     }
     Ok(targets)
 }
 
 /// Current targets of a binding, sorted for lookup by name.
-struct Held<'a>(Vec<&'a TargetCluster>);
+struct CurrentTargets<'a>(Vec<&'a TargetCluster>);
 
-impl<'a> Held<'a> {
-    fn of(spec: &'a ResourceBindingSpec) -> Self {
+impl<'a> CurrentTargets<'a> {
+    fn from_spec(spec: &'a ResourceBindingSpec) -> Self {
         let mut held: Vec<&TargetCluster> = spec.clusters.iter().collect();
         held.sort_by(|a, b| a.name.cmp(&b.name));
-        Held(held)
+        CurrentTargets(held)
     }
 
     fn get(&self, cluster: &str) -> Option<&'a TargetCluster> {
@@ -360,30 +366,30 @@ impl<'a> Held<'a> {
 }
 
 /// Clusters that are not being deleted, with their indexes and the binding's current targets.
-fn sites<'a>(
-    world: &World<'a>,
+fn candidate_clusters<'a>(
+    context: &SchedulingContext<'a>,
     spec: &'a ResourceBindingSpec,
 ) -> impl Iterator<Item = (usize, CandidateCluster<'a>)> + use<'a> {
-    let held = Held::of(spec);
-    let staying = world.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
+    let held = CurrentTargets::from_spec(spec);
+    let staying = context.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
     staying.map(move |(index, facts)| (index, CandidateCluster { facts, held: held.get(facts.name()) }))
 }
 
 /// Clusters that pass all filters.
 fn feasible<'a>(
-    world: &World<'a>,
-    subject: &FilterInput<'a>,
+    context: &SchedulingContext<'a>,
+    input: &FilterInput<'a>,
     entries: &mut Entries<'_>,
 ) -> Vec<(usize, CandidateCluster<'a>)> {
-    let mut feasible = Vec::with_capacity(world.clusters.len());
-    for (index, site) in sites(world, subject.spec) {
-        let rejected = filters::reject(world, subject, site);
+    let mut feasible = Vec::with_capacity(context.clusters.len());
+    for (index, candidate) in candidate_clusters(context, input.spec) {
+        let rejected = filters::reject(context, input, candidate);
         if rejected.is_none() {
-            feasible.push((index, site));
+            feasible.push((index, candidate));
         }
         entries.add(index, || ClusterReport {
-            name: site.facts.name().to_owned(),
-            evicted_by: rejected.is_none().then(|| filters::evicting_taint(subject, site)).flatten(),
+            name: candidate.facts.name().to_owned(),
+            evicted_by: rejected.is_none().then(|| filters::evicting_taint(input, candidate)).flatten(),
             rejected: rejected.map(|(filter, reason)| Rejection { filter, reason: reason.into_owned() }),
             ..Default::default()
         });
@@ -392,11 +398,11 @@ fn feasible<'a>(
 }
 
 /// Message in Karmada's format: `0/3 clusters are available: 2 reason, 1 other reason.`
-fn fit_message(world: &World<'_>, subject: &FilterInput<'_>) -> String {
-    let total = world.clusters.len();
+fn fit_message(context: &SchedulingContext<'_>, input: &FilterInput<'_>) -> String {
+    let total = context.clusters.len();
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-    for (_, site) in sites(world, subject.spec) {
-        if let Some((_, reason)) = filters::reject(world, subject, site) {
+    for (_, candidate) in candidate_clusters(context, input.spec) {
+        if let Some((_, reason)) = filters::reject(context, input, candidate) {
             *counts.entry(reason).or_default() += 1;
         }
     }
@@ -426,37 +432,37 @@ const LOCALITY_SCORE: i64 = 100;
 const NO_TIER: i32 = 1000;
 
 /// Scores of the feasible clusters.
-fn scores(world: &World<'_>, feasible: &[(usize, CandidateCluster<'_>)]) -> Vec<i64> {
-    let local = world.plugins.has(Plugin::ClusterLocality);
-    feasible.iter().map(|(_, site)| if local && site.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
+fn scores(context: &SchedulingContext<'_>, feasible: &[(usize, CandidateCluster<'_>)]) -> Vec<i64> {
+    let local = context.plugins.has(Plugin::ClusterLocality);
+    feasible.iter().map(|(_, candidate)| if local && candidate.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
 }
 
 /// Feasible clusters with their capacity. A binding without requests fits everywhere.
 fn candidates<'a>(
-    world: &World<'a>,
+    context: &SchedulingContext<'a>,
     spec: &ResourceBindingSpec,
     feasible: &[(usize, CandidateCluster<'a>)],
     scores: &[i64],
     term: Option<&ClusterAffinityTerm>,
     sets: bool,
 ) -> Vec<Candidate<'a>> {
-    let places: Vec<usize> = feasible.iter().map(|(index, _)| *index).collect();
+    let indexes: Vec<usize> = feasible.iter().map(|(index, _)| *index).collect();
     let estimates = match (spec.replicas, spec.components.as_slice()) {
-        (0, []) => vec![None; places.len()],
-        (_, components) if sets => world.estimate.component_sets(&places, components, &spec.resource.namespace),
-        _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
+        (0, []) => vec![None; indexes.len()],
+        (_, components) if sets => context.estimate.component_sets(&indexes, components, &spec.resource.namespace),
+        _ => context.estimate.replicas(&indexes, spec.replica_requirements.as_ref()),
     };
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
-    let candidate = |(((index, site), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
+    let candidate = |(((index, candidate), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
         let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
         Candidate {
-            facts: site.facts,
+            facts: candidate.facts,
             index: *index,
-            held: site.held,
+            held: candidate.held,
             score: *score,
-            overflow_order: overflow_order(spec, &site.facts.cluster, term),
+            overflow_order: overflow_order(spec, &candidate.facts.cluster, term),
             allocatable,
-            available: i64::from(allocatable) + site.held.map_or(0, |held| i64::from(held.replicas)),
+            available: i64::from(allocatable) + candidate.held.map_or(0, |held| i64::from(held.replicas)),
         }
     };
     feasible.iter().zip(scores).zip(estimates).map(candidate).collect()

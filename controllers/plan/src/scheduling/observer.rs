@@ -12,15 +12,15 @@ pub enum Step {
 
 /// Is notified when a step begins and ends, also if the step fails.
 pub trait Observer {
-    fn began(&self, step: Step);
-    fn ended(&self, step: Step);
+    fn step_started(&self, step: Step);
+    fn step_ended(&self, step: Step);
 }
 
 /// An observer that ignores all steps.
 #[derive(Debug, Clone, Copy)]
-pub struct Unobserved;
+pub struct NoopObserver;
 
-impl Observer for Unobserved {
-    fn began(&self, _: Step) {}
-    fn ended(&self, _: Step) {}
+impl Observer for NoopObserver {
+    fn step_started(&self, _: Step) {}
+    fn step_ended(&self, _: Step) {}
 }

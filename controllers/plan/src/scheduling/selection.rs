@@ -120,8 +120,8 @@ fn by_cluster<'a>(
         if enough(&candidates) {
             break;
         }
-        if let Some(roomier) = roomiest(&rest, candidates[index].available) {
-            std::mem::swap(&mut candidates[index], &mut rest[roomier]);
+        if let Some(larger) = find_larger(&rest, candidates[index].available) {
+            std::mem::swap(&mut candidates[index], &mut rest[larger]);
         }
     }
     if candidates.is_empty() || !enough(&candidates) {
@@ -131,7 +131,7 @@ fn by_cluster<'a>(
 }
 
 /// Index of the first cluster with the most available replicas, if more than `than`.
-fn roomiest(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
+fn find_larger(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     let mut best = None;
     let mut most = than;
     for (index, candidate) in candidates.iter().enumerate() {
@@ -216,17 +216,17 @@ fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize,
         regions => i64::from(replicas).div_euclid(regions) + i64::from(i64::from(replicas).rem_euclid(regions) > 0),
     };
     let needed = min_clusters.max(min_regions);
-    let (mut room, mut score, mut used) = (0_i64, 0_i64, 0_usize);
+    let (mut capacity, mut score, mut used) = (0_i64, 0_i64, 0_usize);
     for candidate in clusters {
-        room += candidate.available;
+        capacity += candidate.available;
         score += candidate.score;
         used += 1;
-        if used >= needed && room >= share {
+        if used >= needed && capacity >= share {
             break;
         }
     }
-    if room < share {
-        room * WEIGHT_UNIT + score / count(clusters.len()).max(1)
+    if capacity < share {
+        capacity * WEIGHT_UNIT + score / count(clusters.len()).max(1)
     } else {
         share * WEIGHT_UNIT + score / count(used).max(1)
     }

@@ -10,8 +10,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{
-    Binding, ClusterFacts, Estimate, Observer, Plan, Plugins, Step, Unobserved, World, explain, is_placement_changed,
-    plan,
+    Binding, ClusterFacts, Estimate, NoopObserver, Observer, Plan, Plugins, SchedulingContext, Step, explain,
+    is_placement_changed, plan,
 };
 use crate::gates::Gates;
 
@@ -107,15 +107,15 @@ impl Stored {
     }
 }
 
-fn world<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> World<'a> {
-    World {
+fn context<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> SchedulingContext<'a> {
+    SchedulingContext {
         clusters,
         estimate: rooms,
         peers: &[],
         gates: Gates::all(),
         plugins: Plugins::default(),
         propagate_empty_workloads: false,
-        observer: &Unobserved,
+        observer: &NoopObserver,
     }
 }
 
@@ -125,12 +125,12 @@ proptest! {
         kind in 0..7_u8, replicas in 1..40_i32, rooms in proptest::collection::vec(0..30_i32, 3..12),
     ) {
         let (clusters, rooms) = (fleet(rooms.len()), Rooms(rooms));
-        let world = world(&clusters, &rooms);
+        let context = context(&clusters, &rooms);
         let mut stored =
             Stored { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
-        let (decided, report) = plan(&world, &stored.binding());
+        let (decided, report) = plan(&context, &stored.binding());
         prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "reports of decisions have no clusters");
-        prop_assert_eq!(&explain(&world, &stored.binding()).0, &decided, "explaining decides the same");
+        prop_assert_eq!(&explain(&context, &stored.binding()).0, &decided, "explaining decides the same");
         let Plan::Schedule { clusters: given, affinity } = decided else {
             // Without capacity, scheduling fails; static weights and duplication need none.
             prop_assert!(kind >= 3, "{:?}", decided);
@@ -143,13 +143,13 @@ proptest! {
         } else {
             prop_assert_eq!(stored.total(), replicas);
         }
-        match plan(&world, &stored.binding()).0 {
+        match plan(&context, &stored.binding()).0 {
             Plan::Keep => {}
             Plan::Schedule { clusters, .. } => prop_assert_eq!(&clusters, &given),
             other => prop_assert!(false, "{:?}", other),
         }
         stored.spec.replicas += 1;
-        if let Plan::Schedule { clusters, affinity } = plan(&world, &stored.binding()).0 {
+        if let Plan::Schedule { clusters, affinity } = plan(&context, &stored.binding()).0 {
             let before: BTreeMap<String, i32> =
                 stored.by_cluster().into_iter().map(|(name, replicas)| (name.to_owned(), replicas)).collect();
             stored.write(clusters, affinity);
@@ -177,8 +177,8 @@ fn unschedulable_binding_counts_and_explains_reasons() {
     let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
-    let world = world(&clusters, &rooms);
-    let (decided, report) = explain(&world, &stored.binding());
+    let context = context(&clusters, &rooms);
+    let (decided, report) = explain(&context, &stored.binding());
     let Plan::Clear { error } = decided else { panic!("{decided:?}") };
     let expected = "0/3 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint, \
                     2 cluster(s) did not have the API resource.";
@@ -200,8 +200,8 @@ fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
-    let world = World { plugins: plugins.parse().expect("plugins"), ..world(&clusters, &rooms) };
-    let entries = explain(&world, &stored.binding()).1.terms.remove(0).clusters;
+    let context = SchedulingContext { plugins: plugins.parse().expect("plugins"), ..context(&clusters, &rooms) };
+    let entries = explain(&context, &stored.binding()).1.terms.remove(0).clusters;
     let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
     assert_eq!(seen, filters);
     assert_eq!(entries[2].score, score);
@@ -228,7 +228,7 @@ fn taints_that_evict_a_target_are_reported(
     let placement = stored.spec.placement.as_mut().expect("a placement");
     placement.cluster_tolerations = serde_json::from_value(tolerations).expect("tolerations");
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
-    let entries = explain(&world(&clusters, &rooms), &stored.binding()).1.terms.remove(0).clusters;
+    let entries = explain(&context(&clusters, &rooms), &stored.binding()).1.terms.remove(0).clusters;
     assert_eq!((entries[2].rejected.is_none(), entries[2].evicted_by.as_deref()), (true, expected));
     assert!(entries.iter().take(2).all(|entry| entry.evicted_by.is_none()));
 }
@@ -237,7 +237,7 @@ fn taints_that_evict_a_target_are_reported(
 fn failed_terms_are_reported_by_index() {
     let (clusters, rooms) = (fleet(3), Rooms(vec![5; 3]));
     let stored = Stored { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
-    let (decided, report) = plan(&world(&clusters, &rooms), &stored.binding());
+    let (decided, report) = plan(&context(&clusters, &rooms), &stored.binding());
     assert!(matches!(decided, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "gold"));
     let tried: Vec<_> = report.terms.iter().map(|term| (term.index, term.error.is_some())).collect();
     assert_eq!(tried, [(0, true), (1, false)]);
@@ -248,11 +248,11 @@ fn failed_terms_are_reported_by_index() {
 struct RecordedSteps(RefCell<Vec<(Step, bool)>>);
 
 impl Observer for RecordedSteps {
-    fn began(&self, step: Step) {
+    fn step_started(&self, step: Step) {
         self.0.borrow_mut().push((step, false));
     }
 
-    fn ended(&self, step: Step) {
+    fn step_ended(&self, step: Step) {
         self.0.borrow_mut().push((step, true));
     }
 }
@@ -266,14 +266,14 @@ fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] room: i32, #[cas
     let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
     let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
     let steps = RecordedSteps::default();
-    let world = World { observer: &steps, ..world(&clusters, &rooms) };
-    let (decided, _) = plan(&world, &stored.binding());
+    let context = SchedulingContext { observer: &steps, ..context(&clusters, &rooms) };
+    let (decided, _) = plan(&context, &stored.binding());
     let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
     assert_eq!(steps.0.take(), each.collect::<Vec<_>>());
     // Keeping a result runs no steps.
     if let Plan::Schedule { clusters, affinity } = decided {
         stored.write(clusters, affinity);
-        plan(&world, &stored.binding());
+        plan(&context, &stored.binding());
         assert_eq!(steps.0.take(), []);
     }
 }

@@ -17,7 +17,7 @@ fn fnv32a(text: &str) -> u32 {
 }
 
 impl TieBreak {
-    pub fn of_uid(uid: &str) -> Self {
+    pub fn from_uid(uid: &str) -> Self {
         if !uid.is_empty() && fnv32a(uid) & 1 == 1 { TieBreak::NameDescending } else { TieBreak::NameAscending }
     }
 }
@@ -36,7 +36,7 @@ impl<'a> Party<'a> {
         Party { name, votes, seats: 0, quotient: votes as f64, tie_break }
     }
 
-    fn gets(&mut self, seats: i32) {
+    fn add_seats(&mut self, seats: i32) {
         self.seats += seats;
         self.quotient = self.votes as f64 / (2.0 * f64::from(self.seats) + 1.0);
     }
@@ -45,7 +45,7 @@ impl<'a> Party<'a> {
     ///
     /// At most `seats` and at least `seats - parties` quotients are above `votes / (2 seats - parties)`, so all of
     /// them get a seat. Subtracting two covers rounding errors.
-    fn certain(&self, seats: i32, parties: f64, votes: f64) -> i32 {
+    fn guaranteed_seats(&self, seats: i32, parties: f64, votes: f64) -> i32 {
         let share = self.votes as f64 * (2.0 * f64::from(seats) - parties) / votes;
         // Saturates at 0.
         (((share - 1.0) / 2.0).floor() - 2.0).clamp(0.0, f64::from(seats)) as i32
@@ -96,13 +96,13 @@ pub fn divide<'a>(
     }
     let count = parties.len() as f64;
     for party in &mut parties {
-        party.gets(party.certain(seats, count, total));
+        party.add_seats(party.guaranteed_seats(seats, count, total));
     }
     let given: i64 = parties.iter().map(|party| i64::from(party.seats)).sum();
     let mut queue = BinaryHeap::from(parties);
     for _ in given..i64::from(seats) {
         if let Some(mut next) = queue.peek_mut() {
-            next.gets(1);
+            next.add_seats(1);
         }
     }
     queue.into_iter().map(|party| (party.name, party.seats)).collect()
@@ -130,7 +130,7 @@ mod tests {
             votes.iter().map(|(name, votes)| Party::new(name, *votes, tie_break)).collect();
         for _ in 0..seats {
             if let Some(mut next) = queue.peek_mut() {
-                next.gets(1);
+                next.add_seats(1);
             }
         }
         queue.into_iter().map(|party| (party.name, party.seats)).collect()
@@ -154,7 +154,7 @@ mod tests {
             prop_assume!(votes.iter().any(|votes| *votes > 0));
             let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
             let named: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(votes).collect();
-            let tie_break = TieBreak::of_uid(&uid);
+            let tie_break = TieBreak::from_uid(&uid);
             prop_assert_eq!(divide(seats, named.iter().copied(), tie_break), one_by_one(seats, &named, tie_break));
         }
 
@@ -162,7 +162,7 @@ mod tests {
         fn all_seats_are_distributed_once(seats in 0..500_i32, votes in proptest::collection::vec(0..50_i64, 1..12)) {
             let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
             let named = names.iter().map(String::as_str).zip(votes.iter().copied());
-            let divided = divide(seats, named, TieBreak::of_uid("uid"));
+            let divided = divide(seats, named, TieBreak::from_uid("uid"));
             let expected = if votes.iter().all(|votes| *votes == 0) { 0 } else { seats };
             prop_assert_eq!(divided.values().sum::<i32>(), expected);
         }

@@ -72,7 +72,7 @@ fn may_update(manifest: &Value, observed: &Value) -> bool {
 }
 
 fn keep_members_metadata(desired: &mut Value, observed: &Value) {
-    for field in MEMBERS_OWN {
+    for field in MEMBER_METADATA {
         match unstructured::at(observed, &["metadata", field]) {
             Some(value) => unstructured::set(desired, &["metadata", field], value.clone()),
             None => {
@@ -84,13 +84,13 @@ fn keep_members_metadata(desired: &mut Value, observed: &Value) {
 }
 
 /// Metadata that is always retained.
-const MEMBERS_OWN: [&str; 3] = ["resourceVersion", "finalizers", "ownerReferences"];
+const MEMBER_METADATA: [&str; 3] = ["resourceVersion", "finalizers", "ownerReferences"];
 
 /// True if the live object, without the member's changes, equals the manifest.
 fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) -> bool {
-    let mut live = without_members_part(observed);
+    let mut live = comparable_part(observed);
     prune_job_ttl(&mut live);
-    let mut wanted = without_members_part(desired);
+    let mut wanted = comparable_part(desired);
     if let Some(difference) = difference {
         json_patch::merge(&mut wanted, difference);
     }
@@ -98,10 +98,10 @@ fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) 
 }
 
 /// The compared part of an object. All labels and annotations are compared.
-fn without_members_part(object: &Value) -> Value {
+fn comparable_part(object: &Value) -> Value {
     let mut compared = object.clone();
     prune(&mut compared);
-    for field in MEMBERS_OWN.into_iter().chain(["annotations", "labels"]) {
+    for field in MEMBER_METADATA.into_iter().chain(["annotations", "labels"]) {
         if let Some(value) = unstructured::at(object, &["metadata", field]) {
             unstructured::set(&mut compared, &["metadata", field], value.clone());
         }
@@ -113,8 +113,8 @@ fn without_members_part(object: &Value) -> Value {
 /// not recorded, so a Secret with values added by the member is written once more after a restart.
 pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
     let compared = |object: &Value| {
-        let mut compared = without_members_part(object);
-        for field in MEMBERS_OWN {
+        let mut compared = comparable_part(object);
+        for field in MEMBER_METADATA {
             unstructured::remove(&mut compared, &["metadata", field]);
         }
         if unstructured::kind(object) == "Secret" && unstructured::api_version(object) == "v1" {
@@ -131,7 +131,7 @@ pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
 
 /// True if the live object contains everything of `sent`, and possibly more.
 pub fn has_everything(sent: &Value, live: &Value) -> bool {
-    has_all(&without_members_part(live), &without_members_part(sent))
+    has_all(&comparable_part(live), &comparable_part(sent))
 }
 
 fn has_all(live: &Value, wanted: &Value) -> bool {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::managed::{self, MANAGED_LABEL, WORK_PERMANENT_ID};
 use super::prune::{prune, prune_job_ttl};
 use crate::overriding;
-use crate::propagation::binding::Interpreted;
+use crate::propagation::binding::ReplicaFacts;
 use crate::scheduling::{TieBreak, divide};
 
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
@@ -35,7 +35,7 @@ pub struct BindingIdentity<'a> {
 }
 
 impl<'a> BindingIdentity<'a> {
-    pub fn of(binding: &'a Value) -> Self {
+    pub fn from_binding(binding: &'a Value) -> Self {
         BindingIdentity {
             namespace: unstructured::namespace(binding),
             name: unstructured::name(binding),
@@ -129,7 +129,7 @@ pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
 }
 
 /// Clusters from which the object must be deleted before it is created elsewhere (purge mode `Directly`).
-pub fn purged_directly(spec: &ResourceBindingSpec) -> Vec<&str> {
+pub fn directly_purged_clusters(spec: &ResourceBindingSpec) -> Vec<&str> {
     let direct = spec.graceful_eviction_tasks.iter().filter(|task| task.purge_mode == Some(PurgeMode::Directly));
     direct.map(|task| task.from_cluster.as_str()).collect()
 }
@@ -153,12 +153,12 @@ pub fn job_completions(
     // The replicas of a cluster are its votes in the apportionment of the completions.
     let votes = targets.iter().map(|target| (target.name.as_str(), i64::from(target.replicas)));
     let seats = i32::try_from(completions).unwrap_or(i32::MAX);
-    let divided = divide(seats, votes, TieBreak::of_uid(unstructured::uid(template)));
+    let divided = divide(seats, votes, TieBreak::from_uid(unstructured::uid(template)));
     divided.into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect()
 }
 
 /// True if the binding permits the requests of the current template per replica and component.
-pub fn is_agreed(spec: &ResourceBindingSpec, template: &Interpreted) -> bool {
+pub fn permits_requests(spec: &ResourceBindingSpec, template: &ReplicaFacts) -> bool {
     let same = |left: Value, right: Value| unstructured::semantically_equal(&left, &right);
     same(json!(spec.replica_requirements), json!(template.requirements))
         && same(json!(spec.components), json!(template.components))
@@ -176,12 +176,12 @@ pub fn is_suspended(suspension: Option<&Suspension>, cluster: &str) -> bool {
 
 /// The Work of a binding's object in one cluster. `manifest` is the template with the cluster's replicas and
 /// overrides applied.
-pub fn for_binding(
+pub fn work_for_binding(
     spec: &ResourceBindingSpec,
     binding: BindingIdentity<'_>,
     cluster: &str,
     mut manifest: Value,
-    overrides: &overriding::Report,
+    overrides: &overriding::AppliedOverrides,
     single_target: bool,
     inject_state: bool,
 ) -> DesiredWork {
@@ -380,11 +380,11 @@ mod tests {
             serde_json::from_value(spec).expect("a spec")
         };
         let (binding, template) = (spec(binding), spec(template));
-        let interpreted = Interpreted {
+        let interpreted = ReplicaFacts {
             replicas: template.replicas,
             requirements: template.replica_requirements,
             components: template.components,
         };
-        assert_eq!(is_agreed(&binding, &interpreted), expected);
+        assert_eq!(permits_requests(&binding, &interpreted), expected);
     }
 }

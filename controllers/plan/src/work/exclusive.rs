@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// An existing copy: its Work and the reported status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copy {
+pub struct WorkloadCopy {
     pub cluster: String,
     /// Replicas in the Work's manifest.
     pub requested: i32,
@@ -19,9 +19,9 @@ pub struct Copy {
 }
 
 /// Targets that may be written now. The others wait.
-pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) -> Vec<String> {
-    let target = |copy: &Copy| targets.iter().find(|target| target.name == copy.cluster);
-    let is_more = |copy: &Copy| {
+pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], unconfirmed: bool) -> Vec<String> {
+    let target = |copy: &WorkloadCopy| targets.iter().find(|target| target.name == copy.cluster);
+    let is_more = |copy: &WorkloadCopy| {
         let wanted = target(copy).map(|target| target.replicas);
         wanted.is_none_or(|wanted| copy.requested > wanted || copy.running.is_some_and(|running| running > wanted))
     };
@@ -34,7 +34,7 @@ pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) ->
 }
 
 /// True if a pod of the manifest's namespace belongs to the manifest's object and may still be running.
-pub fn is_run_by(pod: &Value, manifest: &Value) -> bool {
+pub fn is_pod_of(pod: &Value, manifest: &Value) -> bool {
     if matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
         return false;
     }
@@ -79,14 +79,14 @@ mod tests {
             replicas: *replicas,
             ..TargetCluster::default()
         };
-        let copy = |(name, requested, running): &(&str, i32, i32)| Copy {
+        let copy = |(name, requested, running): &(&str, i32, i32)| WorkloadCopy {
             cluster: (*name).to_owned(),
             requested: *requested,
             running: Some(*running),
         };
         let targets: Vec<TargetCluster> = targets.iter().map(target).collect();
-        let copies: Vec<Copy> = copies.iter().map(copy).collect();
-        assert_eq!(allowed(&targets, &copies, unconfirmed), expected);
+        let copies: Vec<WorkloadCopy> = copies.iter().map(copy).collect();
+        assert_eq!(writable_targets(&targets, &copies, unconfirmed), expected);
     }
 
     #[rstest]
@@ -100,6 +100,6 @@ mod tests {
         let selector = json!({"matchLabels": {"app": "web"}});
         let manifest = json!({"kind": kind, "metadata": {"name": "web"}, "spec": {"selector": selector}});
         let pod = json!({"metadata": {"labels": labels}, "status": {"phase": phase}});
-        assert_eq!(is_run_by(&pod, &manifest), expected);
+        assert_eq!(is_pod_of(&pod, &manifest), expected);
     }
 }

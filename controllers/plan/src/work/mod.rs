@@ -3,7 +3,7 @@
 pub mod apply;
 pub mod construct;
 pub mod exclusive;
-pub mod holder;
 pub mod managed;
+pub mod owner;
 pub mod prune;
 pub mod retain;

@@ -14,7 +14,7 @@ use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{not_found, scale, target_of};
+use super::{get_scale, get_target, not_found_message};
 use crate::Error;
 use crate::metrics::Durations;
 use crate::runtime::context::{Context, decode};
@@ -22,13 +22,13 @@ use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::autoscaling::federated::api_version;
-use crowsnest_plan::autoscaling::rules::{Run, Timers};
+use crowsnest_plan::autoscaling::federated::validate_api_version;
+use crowsnest_plan::autoscaling::rules::{FinishedRun, Timers};
 
-/// Maximum requeue delay, because the clock can be set.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Maximum requeue delay. The wall clock can be set, so rules are checked again after it.
+const MAX_REQUEUE_DELAY: Duration = Duration::from_secs(30);
 /// Maximum attempts after write conflicts.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 pub struct CronFederatedHpaController {
     context: Arc<Context>,
@@ -46,7 +46,7 @@ impl Controller for CronFederatedHpaController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let autoscalers = Source::of([&self.context.kinds.cron_federated_hpa]);
-        vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
+        vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
@@ -59,54 +59,59 @@ impl Controller for CronFederatedHpaController {
 
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
-        let found = context.get_full(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
-        let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
+        let autoscaler = context.get_full(&context.kinds.cron_federated_hpa, &key.namespace, &key.name).await?;
+        let Some(autoscaler) = autoscaler.filter(|found| !unstructured::is_terminating(found)) else {
             self.timers.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let typed: CronFederatedHPA = decode(&autoscaler)?;
-        let (refused, due) = self.with(&key, |timers| {
+        let (refused, due) = self.with_timers(&key, |timers| {
             let now = context.config.clock.wall();
-            let refused = timers.follow(&typed.spec, &typed.status, &TimeZone::system(), now);
-            (refused, timers.due(now))
+            let refused = timers.synchronize(&typed.spec, &typed.status, &TimeZone::system(), now);
+            (refused, timers.take_due(now))
         });
         for why in refused {
-            context.events.note(&autoscaler, Severity::Warning, event::START_RULE_FAILED, why);
+            context.events.record(&autoscaler, Severity::Warning, event::START_RULE_FAILED, why);
         }
         for due in due {
             let began = Instant::now();
-            let ran = self.run(&key, &typed.spec.scale_target_ref, &due.rule).await;
-            context.metrics.cron_rule.note(began.elapsed(), ran.is_ok());
+            let ran = self.run_rule(&key, &typed.spec.scale_target_ref, &due.rule).await;
+            context.metrics.cron_rule.record(began.elapsed(), ran.is_ok());
             let failed = ran.err().map(|error| error.message());
             if let Some(why) = &failed {
-                context.events.note(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
+                context.events.record(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
             }
-            self.with(&key, |timers| timers.done(Run { due, done: context.now(), failed }));
+            self.with_timers(&key, |timers| timers.add_run(FinishedRun { due, finished_at: context.now(), failed }));
         }
-        self.tell(&key, &autoscaler, &typed).await?;
-        let (next, refused) = self.with(&key, |timers| (timers.next(), timers.has_refused()));
+        self.write_status(&key, &autoscaler, &typed).await?;
+        let (next, refused) = self.with_timers(&key, |timers| (timers.next(), timers.has_invalid_rules()));
         Ok(match next {
             Some(next) => {
                 let left = next.duration_since(context.config.clock.wall());
-                Outcome::Again(Duration::try_from(left).unwrap_or_default().min(LONGEST))
+                Outcome::RequeueAfter(Duration::try_from(left).unwrap_or_default().min(MAX_REQUEUE_DELAY))
             }
             // An invalid rule can become valid, since time zone data can change.
-            None if refused => Outcome::Again(LONGEST),
+            None if refused => Outcome::RequeueAfter(MAX_REQUEUE_DELAY),
             None => Outcome::Done,
         })
     }
 }
 
 impl CronFederatedHpaController {
-    fn with<R>(&self, key: &NamespacedName, act: impl FnOnce(&mut Timers) -> R) -> R {
-        act(self.timers.lock().entry(key.clone()).or_default())
+    fn with_timers<R>(&self, key: &NamespacedName, update: impl FnOnce(&mut Timers) -> R) -> R {
+        update(self.timers.lock().entry(key.clone()).or_default())
     }
 
     /// Writes the execution history and the next run of each rule to the status.
-    async fn tell(&self, key: &NamespacedName, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
+    async fn write_status(
+        &self,
+        key: &NamespacedName,
+        autoscaler: &Value,
+        typed: &CronFederatedHPA,
+    ) -> Result<(), Error> {
         let context = &self.context;
         let (status, ran) =
-            self.with(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
+            self.with_timers(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
         if status != typed.status {
             let mut updated = autoscaler.clone();
             updated["status"] = json!(status);
@@ -114,23 +119,24 @@ impl CronFederatedHpaController {
                 if error.is_reported() {
                     let reason =
                         if ran { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
-                    context.events.note(autoscaler, Severity::Warning, reason, error.message());
+                    context.events.record(autoscaler, Severity::Warning, reason, error.message());
                 }
                 return Err(error);
             }
         }
-        self.with(key, Timers::recorded);
+        self.with_timers(key, Timers::clear_recorded);
         Ok(())
     }
 
-    async fn run(
+    /// Executes a rule. Retries after write conflicts.
+    async fn run_rule(
         &self,
         NamespacedName { namespace, name }: &NamespacedName,
         target: &CrossVersionObjectReference,
         rule: &CronFederatedHPARule,
     ) -> Result<(), Error> {
         let bounds = &self.context.kinds.federated_hpa;
-        let api_version = api_version(target).map_err(Error::Apply)?;
+        let api_version = validate_api_version(target).map_err(Error::Apply)?;
         let is_ours = api_version == bounds.gvr.api_version();
         if is_ours && target.kind != bounds.kind {
             let text = format!(
@@ -139,32 +145,32 @@ impl CronFederatedHpaController {
             );
             return Err(Error::Apply(text));
         }
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let done = match is_ours {
-                true => self.bound(namespace, &target.name, rule).await,
-                false => self.scale(namespace, api_version, target, rule).await,
+                true => self.update_bounds(namespace, &target.name, rule).await,
+                false => self.update_replicas(namespace, api_version, target, rule).await,
             };
             match done {
-                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+                Err(error) if error.is_conflict() && attempts < MAX_ATTEMPTS => attempts += 1,
                 done => return done,
             }
         }
     }
 
     /// Updates the bounds of a FederatedHPA if they differ.
-    async fn bound(&self, namespace: &str, name: &str, rule: &CronFederatedHPARule) -> Result<(), Error> {
+    async fn update_bounds(&self, namespace: &str, name: &str, rule: &CronFederatedHPARule) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
         let Some(mut autoscaler) = context.objects.get(Target::new(resource, namespace, name)).await? else {
-            return Err(Error::Apply(not_found(resource, name)));
+            return Err(Error::Apply(not_found_message(resource, name)));
         };
         let mut differs = false;
-        let wanted = [("maxReplicas", rule.target_max_replicas), ("minReplicas", rule.target_min_replicas)];
-        for (field, wanted) in wanted {
-            let Some(wanted) = wanted else { continue };
-            if unstructured::integer(&autoscaler, &["spec", field]) != Some(i64::from(wanted)) {
-                unstructured::set(&mut autoscaler, &["spec", field], json!(wanted));
+        let bounds = [("maxReplicas", rule.target_max_replicas), ("minReplicas", rule.target_min_replicas)];
+        for (field, bound) in bounds {
+            let Some(bound) = bound else { continue };
+            if unstructured::integer(&autoscaler, &["spec", field]) != Some(i64::from(bound)) {
+                unstructured::set(&mut autoscaler, &["spec", field], json!(bound));
                 differs = true;
             }
         }
@@ -175,7 +181,7 @@ impl CronFederatedHpaController {
     }
 
     /// Updates the replicas of a workload if they differ.
-    async fn scale(
+    async fn update_replicas(
         &self,
         namespace: &str,
         api_version: &str,
@@ -183,16 +189,16 @@ impl CronFederatedHpaController {
         rule: &CronFederatedHPARule,
     ) -> Result<(), Error> {
         let context = &self.context;
-        let Some(wanted) = rule.target_replicas else {
+        let Some(replicas) = rule.target_replicas else {
             let text = format!("targetReplicas cannot be nil if you want to scale {}", target.kind);
             return Err(Error::Apply(text));
         };
-        let (resource, _) = target_of(context, namespace, api_version, target).await?;
-        let at = Target::new(&resource, namespace, &target.name);
-        let current = scale(&context.objects, at).await?;
-        if current.replicas != wanted {
+        let (resource, _) = get_target(context, namespace, api_version, target).await?;
+        let workload = Target::new(&resource, namespace, &target.name);
+        let current = get_scale(&context.objects, workload).await?;
+        if current.replicas != replicas {
             let _write = context.write_load().begin();
-            context.objects.replace(at.scale(), &current.with(wanted)).await?;
+            context.objects.replace(workload.scale(), &current.with_replicas(replicas)).await?;
         }
         Ok(())
     }

@@ -18,10 +18,10 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::bindings::binding_key_of;
-use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
+use crowsnest_plan::retaining::{ReplicasDecision, is_retained, replicas};
 
 /// Requeue delay of a Deployment whose status is not collected from all members.
-const PAUSE: Duration = Duration::from_secs(1);
+const STATUS_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub struct DeploymentReplicasSyncer {
     context: Arc<Context>,
@@ -74,9 +74,9 @@ impl Controller for DeploymentReplicasSyncer {
         };
         let (binding, deployment) = (decode::<ResourceBinding>(binding.view())?, deployment.view());
         match replicas(deployment, &binding) {
-            Replicas::Keep => Ok(Outcome::Done),
-            Replicas::Wait => Ok(Outcome::Again(PAUSE)),
-            Replicas::Follow(found) => {
+            ReplicasDecision::Keep => Ok(Outcome::Done),
+            ReplicasDecision::Wait => Ok(Outcome::RequeueAfter(STATUS_RETRY_DELAY)),
+            ReplicasDecision::Follow(found) => {
                 let patch = json!({"spec": {"replicas": found}});
                 context.merge(&kinds.deployment, deployment, patch).await.map(|_| Outcome::Done)
             }

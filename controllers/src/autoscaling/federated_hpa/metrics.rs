@@ -6,7 +6,7 @@ use std::time::Instant;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::duration;
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::autoscaling::resource_of;
+use crate::autoscaling::find_resource;
 use crate::runtime::context::Context;
 
 use crowsnest_plan::autoscaling::metrics::{MetricQuery, MetricResult};
@@ -24,7 +24,7 @@ use crowsnest_plan::autoscaling::pods::Sample;
 const RESOURCE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 const CUSTOM_METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2";
 /// Default window of a custom metric.
-const WINDOW: SignedDuration = SignedDuration::from_mins(1);
+const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 
 /// Queries metrics of the pods in a namespace that a selector matches.
 pub(crate) struct Metrics<'a> {
@@ -60,40 +60,41 @@ struct ContainerMetrics {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct MetricValue {
-    described_object: Described,
+    described_object: DescribedObject,
     timestamp: Timestamp,
     window_seconds: Option<i64>,
     value: Quantity,
 }
 
 #[derive(Deserialize)]
-struct Described {
+struct DescribedObject {
     #[serde(default)]
     name: String,
 }
 
 impl Metrics<'_> {
-    pub async fn ask(&self, question: &MetricQuery<'_>) -> Result<MetricResult, String> {
+    /// Queries one metric. Returns the message of a failure.
+    pub async fn query(&self, query: &MetricQuery<'_>) -> Result<MetricResult, String> {
         let began = Instant::now();
-        let (kind, answer) = match question {
+        let (kind, result) = match query {
             MetricQuery::Resource { resource, container } => {
-                ("ResourceMetric", self.of_resource(resource, *container).await)
+                ("ResourceMetric", self.query_resource(resource, *container).await)
             }
-            MetricQuery::Pods { metric, selector } => ("RawMetric", self.of_pods(metric, selector).await),
+            MetricQuery::Pods { metric, selector } => ("RawMetric", self.query_pods(metric, selector).await),
             MetricQuery::Object { metric, selector, object } => {
-                ("ObjectMetric", self.of_object(metric, selector, object).await)
+                ("ObjectMetric", self.query_object(metric, selector, object).await)
             }
         };
-        self.context.metrics.autoscaling.pulled(kind, began.elapsed(), answer.is_ok());
-        answer
+        self.context.metrics.autoscaling.record_pull(kind, began.elapsed(), result.is_ok());
+        result
     }
 
-    async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<MetricResult, String> {
+    async fn query_resource(&self, resource: &str, container: Option<&str>) -> Result<MetricResult, String> {
         let selector = self.selector.to_string();
-        let selector = percent_encoded(&selector);
+        let selector = percent_encode(&selector);
         let path = format!("{RESOURCE_METRICS}/namespaces/{}/pods?labelSelector={selector}", self.namespace);
         let list: List<PodMetrics> = self
-            .read(&path, "unable to fetch metrics from resource metrics API", |code| {
+            .get(&path, "unable to fetch metrics from resource metrics API", |code| {
                 let why = match code {
                     503 => "the server is currently unable to handle the request",
                     _ => "the server could not find the requested resource",
@@ -111,15 +112,15 @@ impl Metrics<'_> {
         Ok(MetricResult::Samples(samples))
     }
 
-    async fn of_pods(&self, metric: &str, selector: &Selector) -> Result<MetricResult, String> {
+    async fn query_pods(&self, metric: &str, selector: &Selector) -> Result<MetricResult, String> {
         let path = format!(
             "{CUSTOM_METRICS}/namespaces/{}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
             self.namespace,
-            percent_encoded(metric),
-            percent_encoded(&self.selector.to_string()),
-            percent_encoded(&selector.to_string()),
+            percent_encode(metric),
+            percent_encode(&self.selector.to_string()),
+            percent_encode(&selector.to_string()),
         );
-        let values = self.values(&path).await?;
+        let values = self.query_values(&path).await?;
         if values.is_empty() {
             return Err("no metrics returned from custom metrics API".to_owned());
         }
@@ -128,12 +129,12 @@ impl Metrics<'_> {
             name: value.described_object.name,
             value: value.value.milli_value(),
             at: value.timestamp,
-            window: value.window_seconds.map_or(WINDOW, SignedDuration::from_secs),
+            window: value.window_seconds.map_or(DEFAULT_WINDOW, SignedDuration::from_secs),
         };
         Ok(MetricResult::Samples(values.into_iter().map(sample).collect()))
     }
 
-    async fn of_object(
+    async fn query_object(
         &self,
         metric: &str,
         selector: &Selector,
@@ -141,22 +142,22 @@ impl Metrics<'_> {
     ) -> Result<MetricResult, String> {
         let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
-        let about = if object.kind == "Namespace" && api_version == "v1" {
-            // The metric of the namespace itself, whatever name is given, since a reference stays in its namespace.
+        let object_path = if object.kind == "Namespace" && api_version == "v1" {
+            // The metric of the namespace itself, regardless of the given name, since a reference stays in its namespace.
             "metrics".to_owned()
         } else {
-            let resource = resource_of(self.context, api_version, &object.kind).await;
+            let resource = find_resource(self.context, api_version, &object.kind).await;
             let gvr = resource.map_err(|error| failed(error.message()))?.gvr;
             let group = if gvr.group.is_empty() { String::new() } else { format!(".{}", gvr.group) };
-            format!("{}{group}/{}", gvr.resource, percent_encoded(&object.name))
+            format!("{}{group}/{}", gvr.resource, percent_encode(&object.name))
         };
         let path = format!(
-            "{CUSTOM_METRICS}/namespaces/{}/{about}/{}?metricLabelSelector={}",
+            "{CUSTOM_METRICS}/namespaces/{}/{object_path}/{}?metricLabelSelector={}",
             self.namespace,
-            percent_encoded(metric),
-            percent_encoded(&selector.to_string()),
+            percent_encode(metric),
+            percent_encode(&selector.to_string()),
         );
-        match self.values(&path).await?.as_slice() {
+        match self.query_values(&path).await?.as_slice() {
             [one] => Ok(MetricResult::Value(one.value.milli_value())),
             several => Err(failed(format!(
                 "the custom metrics API server returned {} results when we asked for exactly one",
@@ -165,19 +166,18 @@ impl Metrics<'_> {
         }
     }
 
-    async fn values(&self, path: &str) -> Result<Vec<MetricValue>, String> {
+    async fn query_values(&self, path: &str) -> Result<Vec<MetricValue>, String> {
         let absent = |code| match code {
             503 => "the server is currently unable to handle the request".to_owned(),
             _ => "no custom metrics API (custom.metrics.k8s.io) registered".to_owned(),
         };
-        let list: List<MetricValue> =
-            self.read(path, "unable to fetch metrics from custom metrics API", absent).await?;
+        let list: List<MetricValue> = self.get(path, "unable to fetch metrics from custom metrics API", absent).await?;
         Ok(list.items)
     }
 
-    /// `unserved` returns the message for an API that is not registered or has no backend, in which case there is no
-    /// Kubernetes Status.
-    async fn read<T: DeserializeOwned>(
+    /// Gets a path of a metrics API. `unserved` returns the message for an API that is not registered or has no
+    /// backend, in which case there is no Kubernetes Status.
+    async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         what: &str,
@@ -207,16 +207,19 @@ impl PodMetrics {
     fn sample(&self, resource: &str, container: Option<&str>) -> Result<Option<Sample>, String> {
         let metadata = &self.metadata;
         let name = metadata.name.clone().unwrap_or_default();
-        let counted: Vec<&ContainerMetrics> =
-            self.containers.iter().filter(|of| container.is_none_or(|container| of.name == container)).collect();
-        if let (Some(container), true) = (container, counted.is_empty()) {
+        let containers: Vec<&ContainerMetrics> = self
+            .containers
+            .iter()
+            .filter(|metrics| container.is_none_or(|container| metrics.name == container))
+            .collect();
+        if let (Some(container), true) = (container, containers.is_empty()) {
             let namespace = metadata.namespace.as_deref().unwrap_or_default();
             return Err(format!(
                 "failed to get container metrics: container {container} not present in metrics for pod {namespace}/{name}"
             ));
         }
         let used: Option<Vec<i64>> =
-            counted.iter().map(|of| of.usage.get(resource).map(|amount| amount.milli_value())).collect();
+            containers.iter().map(|metrics| metrics.usage.get(resource).map(|amount| amount.milli_value())).collect();
         let Some(used) = used.filter(|used| !used.is_empty()) else { return Ok(None) };
         let annotations = metadata.annotations.as_ref();
         Ok(Some(Sample {

@@ -19,8 +19,8 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::evaluation::{Evaluation, Stop};
-use super::{Scale, scale};
+use self::evaluation::{Evaluation, Interruption};
+use super::{Scale, get_scale};
 use crate::Error;
 use crate::metrics::Durations;
 use crate::metrics::autoscaling::{Action, Failure};
@@ -33,18 +33,18 @@ use crowsnest_plan::autoscaling::behavior::ScaleHistory;
 use crowsnest_plan::autoscaling::pods::Pod;
 
 /// Timeout for getting a cluster's scale. Clusters that exceed it are omitted.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct FederatedHpaController {
     context: Arc<Context>,
-    past: Mutex<HashMap<NamespacedName, ScaleHistory>>,
+    histories: Mutex<HashMap<NamespacedName, ScaleHistory>>,
     /// Selectors of all FederatedHPAs, to detect ambiguous ones. `None` for one that has found no pods yet.
     selectors: Mutex<BTreeMap<NamespacedName, Option<Selector>>>,
 }
 
 impl FederatedHpaController {
     fn forget(&self, key: &NamespacedName) {
-        self.past.lock().remove(key);
+        self.histories.lock().remove(key);
         self.selectors.lock().remove(key);
     }
 }
@@ -57,14 +57,14 @@ impl Controller for FederatedHpaController {
     fn new(setup: &Setup) -> Self {
         FederatedHpaController {
             context: Arc::clone(&setup.context),
-            past: Mutex::default(),
+            histories: Mutex::default(),
             selectors: Mutex::default(),
         }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let autoscalers = Source::of([&self.context.kinds.federated_hpa]);
-        vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
+        vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
@@ -78,8 +78,8 @@ impl Controller for FederatedHpaController {
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
-        let found = context.get_full(resource, &key.namespace, &key.name).await?;
-        let Some(autoscaler) = found.filter(|found| !unstructured::is_terminating(found)) else {
+        let autoscaler = context.get_full(resource, &key.namespace, &key.name).await?;
+        let Some(autoscaler) = autoscaler.filter(|found| !unstructured::is_terminating(found)) else {
             self.forget(&key);
             return Ok(Outcome::Done);
         };
@@ -87,7 +87,7 @@ impl Controller for FederatedHpaController {
         self.selectors.lock().entry(key.clone()).or_default();
         let status = typed.status.clone();
         let mut evaluation = Evaluation {
-            all: &self,
+            controller: &self,
             key: &key,
             autoscaler: &autoscaler,
             spec: &typed.spec,
@@ -97,26 +97,28 @@ impl Controller for FederatedHpaController {
             now: context.now(),
         };
         let began = Instant::now();
-        let ended = evaluation.scale().await;
+        let result = evaluation.scale().await;
         let (action, failure) = (evaluation.action, evaluation.failure);
-        let status_result = tell(context, &autoscaler, &typed, evaluation.status).await;
-        let failure = match (&ended, &status_result) {
-            (Err(Stop::Unready | Stop::Failed(_)), _) | (_, Err(_)) => Failure::Internal,
-            (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
+        let status_result = write_status(context, &autoscaler, &typed, evaluation.status).await;
+        let failure = match (&result, &status_result) {
+            (Err(Interruption::NotReady | Interruption::Failed(_)), _) | (_, Err(_)) => Failure::Internal,
+            (Err(Interruption::NoProposal), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
         context.metrics.autoscaling.record_evaluation(action, failure, began.elapsed());
         status_result?;
-        match ended {
-            Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),
-            Err(Stop::Unready) => Ok(Outcome::Later),
-            Err(Stop::Failed(error)) => Err(error),
+        match result {
+            Ok(()) | Err(Interruption::NoProposal) => {
+                Ok(Outcome::RequeueAfter(context.config.periods.autoscaling_sync))
+            }
+            Err(Interruption::NotReady) => Ok(Outcome::Requeue),
+            Err(Interruption::Failed(error)) => Err(error),
         }
     }
 }
 
 /// Writes the status if it changed.
-async fn tell(
+async fn write_status(
     context: &Context,
     autoscaler: &Value,
     typed: &FederatedHPA,
@@ -127,47 +129,47 @@ async fn tell(
     }
     let mut updated = autoscaler.clone();
     updated["status"] = json!(status);
-    let written = context.replace_status(&context.kinds.federated_hpa, &updated).await;
-    if let Err(error) = &written
+    let result = context.replace_status(&context.kinds.federated_hpa, &updated).await;
+    if let Err(error) = &result
         && error.is_reported()
     {
-        context.events.note(autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
+        context.events.record(autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
     }
-    written.map(|_| ())
+    result.map(|_| ())
 }
 
 impl FederatedHpaController {
-    /// A cluster's scale, and its pods or the reason why they cannot be selected.
-    async fn in_cluster(
+    /// Gets the scale of a cluster, and its pods or the reason why they cannot be selected.
+    async fn get_member_scale(
         &self,
         cluster: &ClusterName,
         target: Target<'_>,
     ) -> Result<(Scale, Result<Vec<Pod>, String>), Error> {
         let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
         cache.collect(cluster, pods);
-        if !cache.wait_synced(cluster, &pods.gvr, ANSWERS_WITHIN).await {
+        if !cache.wait_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
         let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
-        let response = tokio::time::timeout(ANSWERS_WITHIN, scale(&member, target)).await;
-        let late = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
-        let scale = response.map_err(late)??;
-        let selector = match parsed(&scale.selector) {
+        let response = tokio::time::timeout(MEMBER_TIMEOUT, get_scale(&member, target)).await;
+        let timeout_error = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
+        let scale = response.map_err(timeout_error)??;
+        let selector = match parse_selector(&scale.selector) {
             Ok(selector) => selector,
             Err(message) => return Ok((scale, Err(message))),
         };
-        let found = cache.list(cluster, &pods.gvr, Some(target.namespace)).await?;
-        let selected = |pod: &Value| {
+        let pods = cache.list(cluster, &pods.gvr, Some(target.namespace)).await?;
+        let is_selected = |pod: &Value| {
             let labels = unstructured::at(pod, &["metadata", "labels"]);
             selector.matches_with(|key| labels?.get(key)?.as_str())
         };
-        let found = found.iter().map(|pod| pod.view()).filter(|pod| selected(pod));
-        let found = found.map(|pod| Pod::of(cluster.as_str(), pod)).collect();
-        Ok((scale, Ok(found)))
+        let pods = pods.iter().map(|pod| pod.view()).filter(|pod| is_selected(pod));
+        let pods = pods.map(|pod| Pod::from_json(cluster.as_str(), pod)).collect();
+        Ok((scale, Ok(pods)))
     }
 }
 
-fn parsed(selector: &str) -> Result<Selector, String> {
+fn parse_selector(selector: &str) -> Result<Selector, String> {
     Selector::parse(selector)
         .map_err(|error| format!("couldn't convert selector into a corresponding internal selector object: {error}"))
 }

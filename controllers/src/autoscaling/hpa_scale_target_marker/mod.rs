@@ -15,7 +15,7 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
+use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, affected_targets, is_retained, label_patch};
 
 pub struct ScaleTargetMarker {
     context: Arc<Context>,
@@ -32,39 +32,42 @@ fn is_autoscaler(gvr: &Gvr) -> bool {
 impl ScaleTargetMarker {
     fn on_change(&self, change: &Change) -> Requests<ScaleTarget> {
         if is_autoscaler(&change.resource.gvr) {
-            return self.learn(change.key(), change.current().map(Autoscaler::of)).into_iter().collect();
+            return self
+                .update_autoscaler(change.key(), change.current().map(Autoscaler::from_json))
+                .into_iter()
+                .collect();
         }
         let Some(template) = change.current().filter(|template| !is_retained(template)) else {
             return Requests::none();
         };
         // The template was created after its autoscaler, or the label was removed.
-        self.find(unstructured::namespace(template), |target| target.is(template)).into()
+        self.find_target(unstructured::namespace(template), |target| target.matches(template)).into()
     }
 
     /// Records an autoscaler. Returns the targets to reconcile.
-    fn learn(&self, key: NamespacedName, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
+    fn update_autoscaler(&self, key: NamespacedName, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
         let mut autoscalers = self.autoscalers.lock();
         let old = match &new {
             Some(new) => autoscalers.insert(key, new.clone()),
             None => autoscalers.remove(&key),
         };
         drop(autoscalers);
-        touched(old.as_ref(), new.as_ref()).into_iter().collect()
+        affected_targets(old.as_ref(), new.as_ref()).into_iter().collect()
     }
 
     /// A scale target of a propagated autoscaler in the namespace that satisfies the predicate.
-    fn find(&self, namespace: &str, wanted: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
+    fn find_target(&self, namespace: &str, predicate: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
         let autoscalers = self.autoscalers.lock();
-        let mut near = autoscalers
+        let mut in_namespace = autoscalers
             .range(NamespacedName::new(namespace, "")..)
             .take_while(|(key, _)| key.namespace == namespace)
             .map(|(_, autoscaler)| autoscaler);
-        let found = near.find(|autoscaler| autoscaler.propagated && wanted(&autoscaler.target));
+        let found = in_namespace.find(|autoscaler| autoscaler.propagated && predicate(&autoscaler.target));
         found.map(|autoscaler| autoscaler.target.clone())
     }
 
     /// The collected resource of a target's kind.
-    fn resource_of(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
+    fn find_resource(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
         let resources = self.context.cache.resources(&self.context.control_plane);
         let of_kind = |resource: &Arc<Resource>| {
             resource.namespaced && resource.kind == target.kind && *resource.gvr.group == *target.group
@@ -100,14 +103,14 @@ impl Controller for ScaleTargetMarker {
         if cluster.is_control_plane() && is_autoscaler(&resource.gvr) {
             let known: Vec<NamespacedName> = self.autoscalers.lock().keys().cloned().collect();
             let deleted = known.into_iter().filter(|key| !keys.contains(key));
-            deleted.flat_map(|key| self.learn(key, None)).for_each(|target| self.targets.add(target));
+            deleted.flat_map(|key| self.update_autoscaler(key, None)).for_each(|target| self.targets.add(target));
         }
     }
 
     async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
         let context = &self.context;
-        let scaled = self.find(&target.namespace, |other| *other == target).is_some();
-        let Some(resource) = self.resource_of(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
+        let is_scaled = self.find_target(&target.namespace, |other| *other == target).is_some();
+        let Some(resource) = self.find_resource(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
             // When the kind is served, its objects are dispatched.
             return Ok(Outcome::Done);
         };
@@ -117,7 +120,7 @@ impl Controller for ScaleTargetMarker {
         let Some(template) = context.get_redacted(&resource, &target.namespace, &target.name).await? else {
             return Ok(Outcome::Done);
         };
-        let Some(patch) = mark(template.view(), scaled) else { return Ok(Outcome::Done) };
+        let Some(patch) = label_patch(template.view(), is_scaled) else { return Ok(Outcome::Done) };
         match context.merge(&resource, template.view(), patch).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Outcome::Done),

@@ -21,7 +21,7 @@ pub struct AgentCsrApprovingController {
     context: Arc<Context>,
     reviews: Resource,
     /// Resources of the RBAC objects, in the order in which they are created.
-    rights: [Resource; 4],
+    rbac_resources: [Resource; 4],
 }
 
 impl Controller for AgentCsrApprovingController {
@@ -35,18 +35,21 @@ impl Controller for AgentCsrApprovingController {
         let rbac = |plural: &str, kind: &str, namespaced| {
             Resource::builtin("rbac.authorization.k8s.io", "v1", plural, kind, namespaced)
         };
-        let rights = [
+        let rbac_resources = [
             rbac("clusterroles", "ClusterRole", false),
             rbac("clusterrolebindings", "ClusterRoleBinding", false),
             rbac("roles", "Role", true),
             rbac("rolebindings", "RoleBinding", true),
         ];
-        AgentCsrApprovingController { context: Arc::clone(&setup.context), reviews, rights }
+        AgentCsrApprovingController { context: Arc::clone(&setup.context), reviews, rbac_resources }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let requests = Source::of([&self.context.kinds.certificate_signing_request]);
-        vec![requests.map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_open), || change.name()))]
+        vec![
+            requests
+                .map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_pending), || change.name())),
+        ]
     }
 
     async fn keys(&self) -> Result<Vec<String>, Error> {
@@ -56,7 +59,7 @@ impl Controller for AgentCsrApprovingController {
     async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
         let Some(request) = self.context.get_full(resource, "", &name).await? else { return Ok(Outcome::Done) };
-        if unstructured::is_terminating(&request) || !plan::is_open(&request) {
+        if unstructured::is_terminating(&request) || !plan::is_pending(&request) {
             return Ok(Outcome::Done);
         }
         let permissions = match plan::permissions(&request) {
@@ -71,13 +74,13 @@ impl Controller for AgentCsrApprovingController {
             if !self.is_allowed(&request, *permission).await? {
                 continue;
             }
-            match plan::newcomer(&request) {
+            match plan::find_joining_cluster(&request) {
                 Ok(Some(cluster)) if self.context.cluster(cluster.as_str()).await?.is_some() => {
                     tracing::warn!(name, %cluster, "an agent's certificate for an existing cluster needs approval by an administrator");
                     return Ok(Outcome::Done);
                 }
                 Ok(Some(cluster)) => {
-                    if !self.admit(&cluster, unstructured::uid(&request)).await? {
+                    if !self.create_rbac_objects(&cluster, unstructured::uid(&request)).await? {
                         tracing::warn!(name, %cluster, "an agent of this name was admitted before; approval by an administrator is required");
                         return Ok(Outcome::Done);
                     }
@@ -96,30 +99,31 @@ impl Controller for AgentCsrApprovingController {
 impl AgentCsrApprovingController {
     /// Creates an agent's RBAC objects; existing ones are not changed. Returns false if they were created for another
     /// request: with two certificates for one name, each could act for the cluster that the other registers.
-    async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
-        let mut rights = agents::rights(cluster);
-        agents::grant_for(&mut rights[0], request);
-        for (position, (resource, wanted)) in self.rights.iter().zip(&rights).enumerate() {
-            let (namespace, name) = (unstructured::namespace(wanted), unstructured::name(wanted));
+    async fn create_rbac_objects(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
+        let mut objects = agents::rights(cluster);
+        agents::grant_for(&mut objects[0], request);
+        for (index, (resource, object)) in self.rbac_resources.iter().zip(&objects).enumerate() {
+            let (namespace, name) = (unstructured::namespace(object), unstructured::name(object));
             match self.context.objects.get(Target::new(resource, namespace, name)).await? {
-                None => drop(self.context.objects.create(resource, namespace, wanted).await?),
-                Some(role) if position == 0 && !agents::is_granted_for(&role, request) => return Ok(false),
+                None => drop(self.context.objects.create(resource, namespace, object).await?),
+                Some(role) if index == 0 && !agents::is_granted_for(&role, request) => return Ok(false),
                 Some(_) => {}
             }
         }
         Ok(true)
     }
 
+    /// True if the requester has a permission, by a SubjectAccessReview.
     async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {
-        let review = plan::review(request, permission);
-        let answer = self.context.objects.create(&self.reviews, "", &review).await?;
-        Ok(unstructured::at(&answer, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
+        let review = plan::access_review(request, permission);
+        let review = self.context.objects.create(&self.reviews, "", &review).await?;
+        Ok(unstructured::at(&review, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
     }
 
     async fn approve(&self, request: &Value, permission: Permission) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
         let target = Target { subresource: "approval", ..Target::new(resource, "", unstructured::name(request)) };
-        let approved = plan::approved(request, permission, &self.context.now().to_string());
+        let approved = plan::approve(request, permission, &self.context.now().to_string());
         self.context.objects.replace(target, &approved).await?;
         tracing::info!(name = unstructured::name(request), permission.message, "approved an agent's certificate");
         Ok(Outcome::Done)

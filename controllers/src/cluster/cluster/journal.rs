@@ -12,46 +12,49 @@ use crate::runtime::context::decode;
 use crowsnest_plan::conditions;
 use crowsnest_plan::journal::clusters as journal;
 
-/// State at the last reconciliation.
+/// State of a Cluster at the last reconciliation, to detect changes to record.
 #[derive(Clone, PartialEq)]
-pub(in crate::cluster) struct Recorded {
+pub(in crate::cluster) struct JournaledState {
     taints: Vec<Taint>,
     /// Status of Ready, for clusters with a Karmada agent.
     ready: Option<String>,
 }
 
-impl Recorded {
-    fn of(cluster: &Cluster) -> Self {
+impl JournaledState {
+    fn from_cluster(cluster: &Cluster) -> Self {
         let ready = conditions::find(&cluster.status.conditions, condition::READY);
         let ready = ready.filter(|_| MemberRoute::of(cluster) == MemberRoute::AgentIfConnected);
-        Recorded { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
+        JournaledState { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
     }
 }
 
 impl ClusterController {
-    /// Records changes of a cluster.
-    pub(super) async fn tell_news(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
+    /// Adds journal entries for changes of a Cluster since the last reconciliation.
+    pub(super) async fn record_changes(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;
-        let now = Recorded::of(&cluster);
-        let Some(before) = self.note(name, |known| known.recorded.clone()).flatten() else {
-            self.note(name, |known| known.recorded = Some(now));
+        let now = JournaledState::from_cluster(&cluster);
+        let Some(before) = self.with_observations(name, |known| known.journaled.clone()).flatten() else {
+            self.with_observations(name, |known| known.journaled = Some(now));
             return Ok(());
         };
         if before == now {
             return Ok(());
         }
         let at = self.context.config.clock.wall();
-        let is_agents_word = now.ready.as_deref().is_some_and(|ready| ready != "Unknown") && now.ready != before.ready;
-        if let Some(ready) = conditions::find(&cluster.status.conditions, condition::READY).filter(|_| is_agents_word) {
-            let entry = journal::flipped(&cluster, before.ready.as_deref(), &ready.message, at);
-            context.journal.note_all(entry).await;
+        let is_reported_by_agent =
+            now.ready.as_deref().is_some_and(|ready| ready != "Unknown") && now.ready != before.ready;
+        if let Some(ready) =
+            conditions::find(&cluster.status.conditions, condition::READY).filter(|_| is_reported_by_agent)
+        {
+            let entry = journal::readiness_entry(&cluster, before.ready.as_deref(), &ready.message, at);
+            context.journal.add_all(entry).await;
         }
         if now.taints.iter().any(|taint| !before.taints.contains(taint)) {
             let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
             let policies: Vec<_> = policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
-            context.journal.note_all(journal::tainted(&cluster, &before.taints, &policies, at)).await;
+            context.journal.add_all(journal::taint_entries(&cluster, &before.taints, &policies, at)).await;
         }
-        self.note(name, |known| known.recorded = Some(now));
+        self.with_observations(name, |known| known.journaled = Some(now));
         Ok(())
     }
 }

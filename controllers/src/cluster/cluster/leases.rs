@@ -9,18 +9,18 @@ use crowsnest_members::MemberRoute;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{ClusterController, SOON};
+use super::{ClusterController, PRECONDITION_RETRY};
 use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::health::lease::{self, Grace};
+use crowsnest_plan::health::lease::{self, GracePeriods};
 use crowsnest_plan::journal::clusters as journal;
 
 /// Namespace of the agents' Leases, which are named like their clusters.
-const NAMESPACE: &str = "karmada-cluster";
+const LEASE_NAMESPACE: &str = "karmada-cluster";
 
 impl ClusterController {
     pub(super) async fn reconcile_lease(&self, name: ClusterName) -> Result<Outcome, Error> {
@@ -33,25 +33,25 @@ impl ClusterController {
             return Ok(Outcome::Done);
         }
         let periods = &context.config.periods;
-        let lease = context.objects.get(Target::new(&context.kinds.lease, NAMESPACE, name.as_str())).await?;
-        let renewed = lease.as_ref().map(|lease| unstructured::text(lease, &["spec", "renewTime"]));
+        let lease = context.objects.get(Target::new(&context.kinds.lease, LEASE_NAMESPACE, name.as_str())).await?;
+        let renew_time = lease.as_ref().map(|lease| unstructured::text(lease, &["spec", "renewTime"]));
         let shown = conditions::find(&typed.status.conditions, condition::READY);
         let created = typed.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-        let grace = Grace { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };
+        let grace = GracePeriods { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };
         let now = context.moment();
-        let last = self.note(name.as_str(), |known| known.beat.clone()).flatten();
-        let (word, mut beat) =
-            lease::look(last.as_ref(), renewed.filter(|at| !at.is_empty()), shown, created, grace, now);
+        let last = self.with_observations(name.as_str(), |known| known.liveness.clone()).flatten();
+        let (new_condition, mut liveness) =
+            lease::evaluate_lease(last.as_ref(), renew_time.filter(|at| !at.is_empty()), shown, created, grace, now);
         let doubt = match context.config.failover_safety {
             Safety::Karmada => None,
-            Safety::Safe => self.doubt(&typed, beat.lost()),
+            Safety::Safe => self.evaluate_doubt(&typed, liveness.lost_since()),
         };
-        if let Some(ready) = word.filter(|_| doubt.is_none()) {
+        if let Some(ready) = new_condition.filter(|_| doubt.is_none()) {
             let mut all = typed.status.conditions.clone();
             conditions::set(&mut all, ready.clone());
             match context.merge_status(&context.kinds.cluster, &cluster, json!({"status": {"conditions": all}})).await {
                 // The agent wrote concurrently, which is a sign of life.
-                Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
+                Err(error) if error.is_conflict() => return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY)),
                 result => result?,
             };
             let mut now = Cluster::clone(&typed);
@@ -59,15 +59,15 @@ impl ClusterController {
             let before = shown.map(|shown| &*shown.status);
             context
                 .journal
-                .note_all(journal::flipped(&now, before, &ready.message, self.context.config.clock.wall()))
+                .add_all(journal::readiness_entry(&now, before, &ready.message, self.context.config.clock.wall()))
                 .await;
             if let Some(written) = conditions::find(&all, condition::READY) {
-                beat.wrote(written.clone());
+                liveness.record_write(written.clone());
             }
         } else if let Some(doubt) = &doubt {
             tracing::warn!(cluster = %name, %doubt, "the readiness of a cluster with a silent agent is doubted");
         }
-        self.note(name.as_str(), |known| known.beat = Some(beat));
-        Ok(Outcome::Again(periods.cluster_monitor))
+        self.with_observations(name.as_str(), |known| known.liveness = Some(liveness));
+        Ok(Outcome::RequeueAfter(periods.cluster_monitor))
     }
 }

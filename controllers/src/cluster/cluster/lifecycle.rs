@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{ClusterController, SOON, targets};
+use super::{ClusterController, PRECONDITION_RETRY, has_target};
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
 use crate::runtime::context::decode;
@@ -25,26 +25,29 @@ use crowsnest_plan::{clusters, conditions, taint_policies};
 
 /// Progress of a cluster's removal.
 #[derive(Default)]
-pub(in crate::cluster) struct Departure {
-    /// Monotonic times of the start and of the last report.
-    began: Option<Duration>,
+pub(in crate::cluster) struct RemovalProgress {
+    /// Monotonic time of the start.
+    started_at: Option<Duration>,
+    /// Monotonic time of the last report.
     reported_at: Option<Duration>,
-    is_space_gone: bool,
-    is_left_behind: bool,
+    /// True once the removal of the execution namespace has been recorded as an event.
+    is_namespace_removal_recorded: bool,
+    /// True once the objects that remain in the member have been reported.
+    is_remainder_reported: bool,
 }
 
-/// Delay and interval of progress reports. Most clusters are removed faster.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Delay of the first progress report, and interval of the others. Most clusters are removed before the first one.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ClusterController {
-    pub(super) async fn reconcile_life(&self, name: ClusterName) -> Result<Outcome, Error> {
+    pub(super) async fn reconcile_lifecycle(&self, name: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get_full(&context.kinds.cluster, "", name.as_str()).await? else {
             return Ok(Outcome::Done);
         };
         let name = name.as_str();
         if unstructured::is_terminating(&cluster) {
-            return self.leave(name, &cluster).await;
+            return self.finalize(name, &cluster).await;
         }
         let typed: Cluster = decode(&cluster)?;
         let taints = clusters::taints(&typed, context.moment().wall);
@@ -63,22 +66,22 @@ impl ClusterController {
             match &written {
                 Ok(_) if tainted => {
                     let message = format!("Taint cluster succeed: {}.", taint_policies::message(&taints));
-                    context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
+                    context.events.record(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
                 }
                 Err(error) if tainted && !error.is_conflict() => {
-                    context.events.note(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.message());
+                    context.events.record(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.message());
                 }
                 _ => {}
             }
             written?;
         }
-        self.tell_news(name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
+        self.record_changes(name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
         // The execution namespace is only deleted with a Cluster that has the finalizer.
-        self.make_execution_namespace(name, &cluster).await?;
+        self.create_execution_namespace(name, &cluster).await?;
         Ok(Outcome::Done)
     }
 
-    async fn make_execution_namespace(&self, name: &str, cluster: &Value) -> Result<(), Error> {
+    async fn create_execution_namespace(&self, name: &str, cluster: &Value) -> Result<(), Error> {
         let context = &self.context;
         let namespace = execution_namespace(name);
         if context.exists(&context.kinds.namespace, "", &namespace).await? {
@@ -91,20 +94,20 @@ impl ClusterController {
         match context.create(&context.kinds.namespace, &object).await {
             Ok(_) => {
                 let message = format!("Created execution space({namespace}) for cluster({name}).");
-                context.events.note(cluster, Severity::Normal, event::CREATE_EXECUTION_SPACE_SUCCEED, message);
+                context.events.record(cluster, Severity::Normal, event::CREATE_EXECUTION_SPACE_SUCCEED, message);
                 Ok(())
             }
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => {
                 let message = error.message();
-                context.events.note(cluster, Severity::Warning, event::CREATE_EXECUTION_SPACE_FAILED, message);
+                context.events.record(cluster, Severity::Warning, event::CREATE_EXECUTION_SPACE_FAILED, message);
                 Err(error)
             }
         }
     }
 
     /// Removes the finalizer once there is no execution namespace and no binding with this cluster.
-    async fn leave(&self, name: &str, cluster: &Value) -> Result<Outcome, Error> {
+    async fn finalize(&self, name: &str, cluster: &Value) -> Result<Outcome, Error> {
         let context = &self.context;
         if !unstructured::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
             return Ok(Outcome::Done);
@@ -117,24 +120,31 @@ impl ClusterController {
             if !unstructured::is_terminating(execution.view()) {
                 self.delete_execution_namespace(name, cluster, &namespace).await?;
             }
-            let tell = async {
+            let condition = async {
                 let works = self.remaining_works(&typed, &namespace).await?;
                 let reason = condition::REMOVING_EXECUTION_SPACE;
-                Ok(clusters::removing(reason, "Works", works, context.moment().wall))
+                Ok(clusters::removing_condition(reason, "Works", works, context.moment().wall))
             };
-            return self.wait(name, cluster, tell).await;
+            return self.wait_and_report(name, cluster, condition).await;
         }
-        let is_news = self.note(name, |known| !std::mem::replace(&mut known.departure.is_space_gone, true));
-        if is_news.unwrap_or_default() {
+        let is_new = self.with_observations(name, |known| {
+            !std::mem::replace(&mut known.removal.is_namespace_removal_recorded, true)
+        });
+        if is_new.unwrap_or_default() {
             let message = format!("Removed execution space for cluster({name}).");
-            context.events.note(cluster, Severity::Normal, event::REMOVE_EXECUTION_SPACE_SUCCEED, message);
+            context.events.record(cluster, Severity::Normal, event::REMOVE_EXECUTION_SPACE_SUCCEED, message);
         }
         let bindings = self.remaining_bindings(name).await?;
         if !bindings.is_empty() {
-            let tell = async {
-                Ok(clusters::removing(condition::REMOVING_BINDINGS, "bindings", bindings, context.moment().wall))
+            let condition = async {
+                Ok(clusters::removing_condition(
+                    condition::REMOVING_BINDINGS,
+                    "bindings",
+                    bindings,
+                    context.moment().wall,
+                ))
             };
-            return self.wait(name, cluster, tell).await;
+            return self.wait_and_report(name, cluster, condition).await;
         }
         context.remove_finalizer(&context.kinds.cluster, cluster, finalizer::CLUSTER_CONTROLLER).await?;
         Ok(Outcome::Done)
@@ -145,31 +155,32 @@ impl ClusterController {
         match context.delete(&context.kinds.namespace, "", namespace).await {
             Err(error) if error.is_reported() => {
                 let message = format!("Failed to remove execution space for cluster({name}): {}", error.message());
-                context.events.note(cluster, Severity::Warning, event::REMOVE_EXECUTION_SPACE_FAILED, message);
+                context.events.record(cluster, Severity::Warning, event::REMOVE_EXECUTION_SPACE_FAILED, message);
                 Err(error)
             }
             other => other,
         }
     }
 
-    /// Requeues soon, and reports what the removal waits for after a while.
-    async fn wait(
+    /// Requeues a cluster being removed. Writes the condition that names what the removal waits for at most once per
+    /// [`REPORT_INTERVAL`].
+    async fn wait_and_report(
         &self,
         name: &str,
         cluster: &Value,
-        tell: impl Future<Output = Result<Condition, Error>>,
+        condition: impl Future<Output = Result<Condition, Error>>,
     ) -> Result<Outcome, Error> {
         let now = self.context.moment().mono;
-        let is_time = |departure: &mut Departure| {
-            let since = departure.reported_at.unwrap_or(*departure.began.get_or_insert(now));
-            let is_time = now.saturating_sub(since) >= PATIENCE;
-            departure.reported_at = if is_time { Some(now) } else { departure.reported_at };
+        let is_time = |removal: &mut RemovalProgress| {
+            let since = removal.reported_at.unwrap_or(*removal.started_at.get_or_insert(now));
+            let is_time = now.saturating_sub(since) >= REPORT_INTERVAL;
+            removal.reported_at = if is_time { Some(now) } else { removal.reported_at };
             is_time
         };
-        if self.note(name, |known| is_time(&mut known.departure)).unwrap_or_default() {
+        if self.with_observations(name, |known| is_time(&mut known.removal)).unwrap_or_default() {
             let typed: Cluster = decode(cluster)?;
             let mut all = typed.status.conditions;
-            if conditions::set(&mut all, tell.await?) {
+            if conditions::set(&mut all, condition.await?) {
                 let kind = &self.context.kinds.cluster;
                 let written = self.context.merge_status(kind, cluster, json!({"status": {"conditions": all}})).await;
                 // On a conflict, it is reported next time.
@@ -181,17 +192,17 @@ impl ClusterController {
                 }
             }
         }
-        Ok(Outcome::Again(SOON))
+        Ok(Outcome::RequeueAfter(PRECONDITION_RETRY))
     }
 
     /// Works of a cluster being removed, with the reasons why they still exist.
     async fn remaining_works(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
-        let is_agents = MemberRoute::of(cluster) == MemberRoute::AgentIfConnected;
+        let is_agent_managed = MemberRoute::of(cluster) == MemberRoute::AgentIfConnected;
         let mut left = Vec::new();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {
             let work = work.view();
-            left.push((unstructured::name(work).to_owned(), clusters::work_stays(work, is_agents)));
+            left.push((unstructured::name(work).to_owned(), clusters::work_blocker(work, is_agent_managed)));
         }
         Ok(left)
     }
@@ -200,10 +211,10 @@ impl ClusterController {
     async fn remaining_bindings(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
         let context = &self.context;
         let mut left = Vec::new();
-        for key in context.placements.within(name) {
+        for key in context.placements.bindings_in(name) {
             let found = context.get_redacted(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
-            let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
-            left.push((key.to_string(), clusters::binding_stays(found.view(), &context.config.scheduler_name)));
+            let Some(found) = found.filter(|found| has_target(found.view(), name)) else { continue };
+            left.push((key.to_string(), clusters::binding_blocker(found.view(), &context.config.scheduler_name)));
         }
         Ok(left)
     }
@@ -216,7 +227,7 @@ impl ClusterController {
         typed: &Cluster,
         namespace: &str,
     ) -> Result<(), Error> {
-        let is_reported = self.note(name, |known| known.departure.is_left_behind).unwrap_or_default();
+        let is_reported = self.with_observations(name, |known| known.removal.is_remainder_reported).unwrap_or_default();
         if is_reported || is_ready(typed) {
             return Ok(());
         }
@@ -231,11 +242,11 @@ impl ClusterController {
                 objects.push((path.join("/"), String::new()));
             }
         }
-        self.note(name, |known| known.departure.is_left_behind = true);
+        self.with_observations(name, |known| known.removal.is_remainder_reported = true);
         if !objects.is_empty() {
-            let objects = clusters::named("objects", &mut objects);
+            let objects = clusters::list_names("objects", &mut objects);
             let message = format!("cluster({name}) is not ready, so these objects remain in it: {objects}");
-            self.context.events.note(cluster, Severity::Warning, event::RESOURCES_LEFT_BEHIND, message);
+            self.context.events.record(cluster, Severity::Warning, event::RESOURCES_LEFT_BEHIND, message);
         }
         Ok(())
     }
@@ -249,7 +260,7 @@ impl ClusterController {
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {
             let finalizer = finalizer::EXECUTION_CONTROLLER;
-            if exclusive::is_marked(work.view()) {
+            if exclusive::has_exclusive_annotation(work.view()) {
                 exclusive::mark_unconfirmed(&self.context, work.view(), name).await?;
             }
             self.context.remove_finalizer(&self.context.kinds.work, work.view(), finalizer).await?;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::cache::capacity::Summary;
-use crate::cluster::cluster::{ClusterController, SOON, Shown};
+use crate::cluster::cluster::{ClusterController, PRECONDITION_RETRY, ReportedStatus};
 use crate::runtime::config::Config;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Setup, Source, Switch, Trigger, Watch};
@@ -31,10 +31,10 @@ use crowsnest_plan::journal::clusters as journal;
 
 /// Fraction of the period after which a pending change is checked again, at random: with regular intervals, a member
 /// that fails periodically could be probed in its worst moments only.
-const PENDING: (f64, f64) = (0.3, 0.7);
+const PENDING_PERIOD_FRACTION: (f64, f64) = (0.3, 0.7);
 
-/// Maximum wait for a Cluster's Secret, which arrives on another watch.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// Timeout for the Secret of a new Cluster, which arrives on another watch.
+const SECRET_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Collects the status of members that the control plane can reach.
 pub struct ClusterStatusController {
@@ -53,8 +53,8 @@ impl Controller for ClusterStatusController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::of([&self.clusters.context.kinds.cluster]);
-        vec![clusters.map(|one: &Self, change| {
-            one.clusters.reached_anew(change, |through| through != Some(MemberRoute::AgentIfConnected))
+        vec![clusters.map(|controller: &Self, change| {
+            controller.clusters.on_route_change(change, |route| route != Some(MemberRoute::AgentIfConnected))
         })]
     }
 
@@ -72,19 +72,22 @@ impl Controller for ClusterStatusController {
     }
 
     fn follow(self: Arc<Self>, stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
-        Some(self.follow_served(stop).boxed())
+        Some(self.watch_api_resources(stop).boxed())
     }
 }
 
 impl ClusterStatusController {
     /// Enqueues a cluster when its collectors discover API resources that differ from its status.
-    pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+    pub async fn watch_api_resources(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         let mut version = self.clusters.context.cache.served_version();
         loop {
             version.borrow_and_update();
             let reported: Vec<(ClusterName, Arc<ApiResources>)> = {
-                let known = self.clusters.known.lock();
-                known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
+                let known = self.clusters.observations.lock();
+                known
+                    .iter()
+                    .filter_map(|(name, known)| Some((name.clone(), known.reported_api_resources.clone()?)))
+                    .collect()
             };
             for (name, reported) in reported {
                 let served = self.clusters.context.cache.served(&name);
@@ -103,18 +106,18 @@ impl ClusterStatusController {
 }
 
 /// Result of one probe.
-struct Look {
+struct ProbeResult {
     signals: Signals,
     /// Kubernetes version.
     version: String,
 }
 
 /// Conditions to write after a probe.
-struct Settled {
+struct ReadinessDecision {
     ready: Condition,
     signals: Option<Condition>,
     /// Reason of a change of Ready.
-    flipped: Option<String>,
+    change_reason: Option<String>,
     /// True if Ready will change should the next probes confirm it.
     is_pending: bool,
 }
@@ -123,67 +126,70 @@ impl ClusterController {
     pub(crate) async fn reconcile_status(&self, member: ClusterName) -> Result<Outcome, Error> {
         let context = &self.context;
         let name = member.as_str();
-        let Some((cluster, typed)) = context.full_cluster(name).await? else { return Ok(Outcome::Done) };
+        let Some((cluster, typed)) = context.get_full_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports its cluster; Crowsnest's agent only provides the tunnel.
         if unstructured::is_terminating(&cluster) || MemberRoute::of(&typed) == MemberRoute::AgentIfConnected {
             return Ok(Outcome::Done);
         }
         if !unstructured::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
-            return Ok(Outcome::Again(SOON));
+            return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY));
         }
-        let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
-        let began = Instant::now();
-        let look = self.look(&member, &reached).await;
-        let now = context.moment();
-        let settled = match context.config.failover_safety {
-            Safety::Safe => self.settle(name, &typed, &look.signals, now).await,
-            Safety::Karmada => self.settle_as_karmada(name, &typed, &look.signals.readyz, now),
+        let Some(registered) = self.wait_for_credentials(&member).await else {
+            return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY));
         };
-        if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
+        let began = Instant::now();
+        let probed = self.probe(&member, &registered).await;
+        let now = context.moment();
+        let decision = match context.config.failover_safety {
+            Safety::Safe => self.decide_readiness(name, &typed, &probed.signals, now).await,
+            Safety::Karmada => self.decide_readiness_as_karmada(name, &typed, &probed.signals.readyz, now),
+        };
+        if let Some(status) = self.desired_status(&member, &typed, &probed, &decision, now).await {
             // Replaced rather than merged, because resources that are no longer used must be removed from the
             // summary.
             let mut updated = cluster.as_ref().clone();
             unstructured::set(&mut updated, &["status"], json!(status));
             match context.replace_status(&context.kinds.cluster, &updated).await {
-                Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
+                Err(error) if error.is_conflict() => return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY)),
                 result => result?,
             };
-            if let Some(cause) = settled.flipped {
+            if let Some(cause) = decision.change_reason {
                 let before = conditions::find(&typed.status.conditions, condition::READY).map(|ready| &*ready.status);
                 let now = Cluster { status, ..Cluster::clone(&typed) };
-                let entry = journal::flipped(&now, before, &cause, context.config.clock.wall());
-                context.journal.note_all(entry).await;
+                let entry = journal::readiness_entry(&now, before, &cause, context.config.clock.wall());
+                context.journal.add_all(entry).await;
             }
         }
-        context.metrics.looked_at(name, began.elapsed());
+        context.metrics.record_status_collection(name, began.elapsed());
         let period = context.config.periods.cluster_status;
-        let next = if settled.is_pending { jitter(period, PENDING, rand::random()) } else { period };
-        Ok(Outcome::Again(next))
+        let next = if decision.is_pending { jitter(period, PENDING_PERIOD_FRACTION, rand::random()) } else { period };
+        Ok(Outcome::RequeueAfter(next))
     }
 
-    /// The registered member once its credentials are complete, or after waiting for them. `None` if it is not
-    /// registered yet.
-    async fn reached(&self, name: &ClusterName) -> Option<Arc<Member>> {
+    /// Waits at most [`SECRET_TIMEOUT`] for complete credentials of a member, and returns the member with or without
+    /// them. `None` if it is not registered yet.
+    async fn wait_for_credentials(&self, name: &ClusterName) -> Option<Arc<Member>> {
         let fleet = &self.context.fleet;
-        let is_whole =
+        let is_complete =
             |member: &Arc<Member>| matches!(member.connection(), Ok(_) | Err(crowsnest_members::Error::NoTunnel(_)));
-        if let Some(member) = fleet.member(name).filter(is_whole) {
+        if let Some(member) = fleet.member(name).filter(is_complete) {
             return Some(member);
         }
         let mut changes = fleet.changes();
-        let heard = async {
+        let completed = async {
             while changes.next().await.is_some() {
-                if let Some(member) = fleet.member(name).filter(is_whole) {
+                if let Some(member) = fleet.member(name).filter(is_complete) {
                     return Some(member);
                 }
             }
             None
         };
-        let member = tokio::time::timeout(HEARD_WITHIN, heard).await.ok().flatten();
+        let member = tokio::time::timeout(SECRET_TIMEOUT, completed).await.ok().flatten();
         member.or_else(|| fleet.member(name))
     }
 
-    async fn look(&self, name: &ClusterName, member: &Member) -> Look {
+    /// Probes a member, and collects the signals for the decision about its readiness.
+    async fn probe(&self, name: &ClusterName, member: &Member) -> ProbeResult {
         let tunnel = (MemberRoute::of(member.cluster()) == MemberRoute::AgentOnly)
             .then(|| self.context.fleet.tunnels().is_open(name));
         let watches = self.context.cache.watches(name);
@@ -200,11 +206,17 @@ impl ClusterController {
             Ok(version) => (version, Ok(())),
             Err(why) => (String::new(), Err(why)),
         };
-        Look { signals: Signals { readyz, api, watches, tunnel }, version }
+        ProbeResult { signals: Signals { readyz, api, watches, tunnel }, version }
     }
 
-    /// Decides by several signals over time, unless readiness is doubted.
-    async fn settle(&self, name: &str, cluster: &Cluster, signals: &Signals, now: Moment) -> Settled {
+    /// Decides by the history of several signals. Ready does not become false while that is doubted.
+    async fn decide_readiness(
+        &self,
+        name: &str,
+        cluster: &Cluster,
+        signals: &Signals,
+        now: Moment,
+    ) -> ReadinessDecision {
         let periods = &self.context.config.periods;
         let rules = Rules {
             success: periods.cluster_success_threshold,
@@ -212,53 +224,61 @@ impl ClusterController {
             period: periods.cluster_status,
         };
         let shown = conditions::find(&cluster.status.conditions, condition::READY);
-        let last = self.note(name, |known| known.history.clone()).flatten();
-        let judged = health::evaluate(signals, last.as_ref(), shown, &rules, now);
-        let takes_away = health::takes_away(shown, &judged.ready);
-        let mut doubt = self.doubt(cluster, judged.history.lost());
-        let is_believed = doubt.is_none() && takes_away && !is_confirmed_down(cluster);
-        let waits = is_believed && self.waits_for_others(name, judged.history.lost(), rules.failure, now.mono);
-        if is_believed && !waits {
-            doubt = self.doubt_control_plane().await;
+        let last = self.with_observations(name, |known| known.history.clone()).flatten();
+        let evaluation = health::evaluate(signals, last.as_ref(), shown, &rules, now);
+        let becomes_unready = health::becomes_unready(shown, &evaluation.ready);
+        let mut doubt = self.evaluate_doubt(cluster, evaluation.history.lost_since());
+        let is_plausible = doubt.is_none() && becomes_unready && !is_confirmed_down(cluster);
+        let waits =
+            is_plausible && self.must_wait_for_probes(name, evaluation.history.lost_since(), rules.failure, now.mono);
+        if is_plausible && !waits {
+            doubt = self.check_control_plane().await;
         }
-        let is_held = takes_away && (waits || doubt.is_some());
-        let ready = shown.filter(|_| is_held).cloned().unwrap_or(judged.ready);
+        let is_held = becomes_unready && (waits || doubt.is_some());
+        let ready = shown.filter(|_| is_held).cloned().unwrap_or(evaluation.ready);
         let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
-        let seen = health::signals_condition(signals, &judged.history, &ready, doubt.as_ref(), before, now.wall);
-        let is_pending = ready.status == "True" && judged.history.lost().is_some() && doubt.is_none();
+        let seen = health::signals_condition(signals, &evaluation.history, &ready, doubt.as_ref(), before, now.wall);
+        let is_pending = ready.status == "True" && evaluation.history.lost_since().is_some() && doubt.is_none();
         if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != seen.reason)) {
             tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
         }
-        let flips = shown.is_some_and(|shown| shown.status != ready.status);
-        let flipped = flips.then(|| health::tell(signals, &judged.history));
-        self.note(name, |known| known.history = Some(judged.history));
-        Settled { ready, signals: Some(seen), flipped, is_pending }
+        let is_changed = shown.is_some_and(|shown| shown.status != ready.status);
+        let change_reason = is_changed.then(|| health::describe(signals, &evaluation.history));
+        self.with_observations(name, |known| known.history = Some(evaluation.history));
+        ReadinessDecision { ready, signals: Some(seen), change_reason, is_pending }
     }
 
-    fn settle_as_karmada(&self, name: &str, cluster: &Cluster, health: &Health, now: Moment) -> Settled {
+    /// Decides by Karmada's rule: the health check and its thresholds.
+    fn decide_readiness_as_karmada(
+        &self,
+        name: &str,
+        cluster: &Cluster,
+        health: &Health,
+        now: Moment,
+    ) -> ReadinessDecision {
         let periods = &self.context.config.periods;
         let mut ready = clusters::ready_condition(health, now.wall);
         let shown = conditions::find(&cluster.status.conditions, condition::READY);
         if !matches!(health, Health::NoClient(_)) {
             let thresholds =
                 Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
-            let last = self.note(name, |known| known.observed).flatten();
+            let last = self.with_observations(name, |known| known.observed_readiness).flatten();
             let (adjusted, observed) = clusters::with_thresholds(ready, shown, last, thresholds, now.mono);
-            self.note(name, |known| known.observed = Some(observed));
+            self.with_observations(name, |known| known.observed_readiness = Some(observed));
             ready = adjusted;
         }
-        let flips = shown.is_some_and(|shown| shown.status != ready.status);
-        let flipped = flips.then(|| ready.message.clone());
-        Settled { ready, signals: None, flipped, is_pending: false }
+        let is_changed = shown.is_some_and(|shown| shown.status != ready.status);
+        let change_reason = is_changed.then(|| ready.message.clone());
+        ReadinessDecision { ready, signals: None, change_reason, is_pending: false }
     }
 
     /// The desired status after a probe. `None` if it is up to date.
-    async fn collect(
+    async fn desired_status(
         &self,
         name: &ClusterName,
         cluster: &Arc<Cluster>,
-        look: &Look,
-        settled: &Settled,
+        probed: &ProbeResult,
+        decision: &ReadinessDecision,
         now: Moment,
     ) -> Option<ClusterStatus> {
         let mut conditions = cluster.status.conditions.clone();
@@ -268,17 +288,17 @@ impl ClusterController {
             }
             None => conditions.retain(|one| one.type_ != kind),
         };
-        show(condition::READY, Some(settled.ready.clone()));
-        show(condition::HEALTH_SIGNALS, settled.signals.clone());
+        show(condition::READY, Some(decision.ready.clone()));
+        show(condition::HEALTH_SIGNALS, decision.signals.clone());
         show(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
-        let is_well = look.signals.readyz == Health::Healthy && settled.ready.status == "True";
-        if conditions == cluster.status.conditions && (!is_well || self.is_shown(name, cluster, look)) {
+        let is_healthy = probed.signals.readyz == Health::Healthy && decision.ready.status == "True";
+        if conditions == cluster.status.conditions && (!is_healthy || self.is_up_to_date(name, cluster, probed)) {
             return None;
         }
         let mut status = ClusterStatus { conditions, ..cluster.status.clone() };
         let mut found = None;
-        if is_well {
-            match self.collect_details(name, cluster, look, &mut status).await {
+        if is_healthy {
+            match self.collect_details(name, cluster, probed, &mut status).await {
                 Ok(details) => found = details,
                 Err(error) => tracing::warn!(cluster = %name, %error, "cannot collect the status of a cluster"),
             }
@@ -286,29 +306,31 @@ impl ClusterController {
         if status != cluster.status {
             return Some(status);
         }
-        let shown = found.map(|(served, summary)| Shown { cluster: Arc::clone(cluster), served, summary });
-        self.note(name.as_str(), |known| known.shown = shown);
+        let shown = found.map(|(served, summary)| ReportedStatus { cluster: Arc::clone(cluster), served, summary });
+        self.with_observations(name.as_str(), |known| known.reported_status = shown);
         None
     }
 
     /// True if the status of a Cluster shows the current state of its member.
-    fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
+    fn is_up_to_date(&self, name: &ClusterName, cluster: &Arc<Cluster>, probed: &ProbeResult) -> bool {
         let served = self.context.cache.served(name);
         let summary = self.capacity.summary(name, self.models(cluster));
         let (Some(served), Some(summary)) = (served, summary) else { return false };
-        let is_same = |shown: &Shown| {
+        let is_same = |shown: &ReportedStatus| {
             Arc::ptr_eq(&shown.cluster, cluster)
                 && Arc::ptr_eq(&shown.served, &served)
                 && Arc::ptr_eq(&shown.summary, &summary)
         };
-        look.signals.api.is_ok()
-            && look.version == cluster.status.kubernetes_version
-            && self.note(name.as_str(), |known| known.shown.as_ref().is_some_and(is_same)).unwrap_or_default()
+        probed.signals.api.is_ok()
+            && probed.version == cluster.status.kubernetes_version
+            && self
+                .with_observations(name.as_str(), |known| known.reported_status.as_ref().is_some_and(is_same))
+                .unwrap_or_default()
     }
 
     fn models<'c>(&self, cluster: &'c Cluster) -> &'c [ResourceModel] {
-        let modelled = self.context.config.gates.customized_cluster_resource_modeling;
-        if modelled { cluster.spec.resource_models.as_slice() } else { &[] }
+        let is_modeled = self.context.config.gates.customized_cluster_resource_modeling;
+        if is_modeled { cluster.spec.resource_models.as_slice() } else { &[] }
     }
 
     /// Collects API resources and resource summary. Returns them if both are known.
@@ -316,24 +338,24 @@ impl ClusterController {
         &self,
         name: &ClusterName,
         cluster: &Cluster,
-        look: &Look,
+        probed: &ProbeResult,
         status: &mut ClusterStatus,
     ) -> Result<Option<(Arc<ApiResources>, Arc<Summary>)>, Error> {
         let context = &self.context;
-        if let Err(why) = &look.signals.api {
+        if let Err(why) = &probed.signals.api {
             tracing::warn!(cluster = %name, why, "cannot read the Kubernetes version");
         }
-        status.kubernetes_version.clone_from(&look.version);
+        status.kubernetes_version.clone_from(&probed.version);
         // Another version can serve other kinds without a changed CustomResourceDefinition.
-        let is_known = cluster.status.kubernetes_version == look.version;
+        let is_known = cluster.status.kubernetes_version == probed.version;
         let served = match context.cache.served(name).filter(|_| is_known) {
             Some(served) => {
-                context.catalog.update_from_cache(name, &served);
+                context.rest_mapper.update_from_cache(name, &served);
                 served
             }
-            None => context.catalog.refresh(name).await?,
+            None => context.rest_mapper.refresh(name).await?,
         };
-        self.note(name.as_str(), |known| known.reported = Some(Arc::clone(&served)));
+        self.with_observations(name.as_str(), |known| known.reported_api_resources = Some(Arc::clone(&served)));
         // Resources that only have subresources (custom metrics) have no kind.
         let resources = served
             .resources
@@ -344,7 +366,7 @@ impl ClusterController {
         let complete = served.stale.is_empty();
         let now = context.moment().wall;
         conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, complete, now));
-        self.capacity.follow(name);
+        self.capacity.collect(name);
         for kind in [&context.kinds.node, &context.kinds.pod] {
             context.cache.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
         }

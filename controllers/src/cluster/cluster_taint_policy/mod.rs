@@ -32,7 +32,7 @@ impl ClusterTaintPolicyController {
     }
 
     fn on_policy(&self, change: &Change) -> Requests<ClusterName> {
-        Requests::all_if(self.is_enabled() && !change.deleted && !change.initial && change.is_moved())
+        Requests::all_if(self.is_enabled() && !change.deleted && !change.initial && change.is_generation_changed())
     }
 
     fn is_enabled(&self) -> bool {
@@ -84,7 +84,7 @@ impl Controller for ClusterTaintPolicyController {
         let is_doubted = evicts && self.is_doubted().await?;
         let taints = plan::taints(&typed, &policies, is_doubted, context.now());
         let outcome = match is_doubted && plan::taints(&typed, &policies, false, context.now()) != taints {
-            true => Outcome::Again(self.context.config.periods.cluster_status),
+            true => Outcome::RequeueAfter(self.context.config.periods.cluster_status),
             false => Outcome::Done,
         };
         if taints == typed.spec.taints {
@@ -93,13 +93,13 @@ impl Controller for ClusterTaintPolicyController {
         match context.merge(&context.kinds.cluster, &cluster, json!({"spec": {"taints": taints}})).await {
             Ok(_) => {
                 let text = format!("Update Cluster({name}) with taints({}) succeed", plan::message(&taints));
-                context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, text);
+                context.events.record(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, text);
                 Ok(outcome)
             }
             Err(error) => {
                 // Another client wrote first; the policy is evaluated again.
                 if !error.is_conflict() {
-                    context.events.note(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.to_string());
+                    context.events.record(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.to_string());
                 }
                 Err(error)
             }

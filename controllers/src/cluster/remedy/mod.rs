@@ -44,7 +44,8 @@ impl Controller for RemedyController {
         let kinds = &self.context.kinds;
         vec![
             Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.remedy]).map(|_, change| Requests::all_if(!change.initial && change.is_moved())),
+            Source::of([&kinds.remedy])
+                .map(|_, change| Requests::all_if(!change.initial && change.is_generation_changed())),
         ]
     }
 

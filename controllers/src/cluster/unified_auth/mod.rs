@@ -37,21 +37,21 @@ pub struct UnifiedAuthController {
 }
 
 /// Delay of a reconciliation, so that roles that are created together are processed once.
-const GATHER: Duration = Duration::from_millis(100);
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 
 impl UnifiedAuthController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let name = unstructured::name(change.object());
         let restricted = unstructured::annotation(change.object(), RIGHTS).is_some();
-        let differs = change.is_moved() || restricted != self.restricted.lock().contains(name);
-        Requests::from(change.cluster_key().filter(|_| differs)).after(GATHER)
+        let differs = change.is_generation_changed() || restricted != self.restricted.lock().contains(name);
+        Requests::from(change.cluster_key().filter(|_| differs)).after(BATCH_DELAY)
     }
 
     /// Cluster of a Work with Crowsnest's own role. The Work's status shows if the role exists in the member.
     fn on_work(&self, change: &Change) -> Requests<ClusterName> {
-        let is_role = self.context.config.impersonate_whole
-            && unstructured::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
-        Requests::from(member_of(unstructured::namespace(change.object())).filter(|_| is_role)).after(GATHER)
+        let is_role = self.context.config.impersonate_uid_and_extra
+            && unstructured::name(change.object()).starts_with(access::FULL_IMPERSONATOR);
+        Requests::from(member_of(unstructured::namespace(change.object())).filter(|_| is_role)).after(BATCH_DELAY)
     }
 }
 
@@ -68,7 +68,7 @@ impl Controller for UnifiedAuthController {
         let kinds = &self.context.kinds;
         let roles = Source::of([&kinds.cluster_role, &kinds.cluster_role_binding]);
         vec![
-            roles.map(|_, change| Requests::all_if(!change.initial).after(GATHER)),
+            roles.map(|_, change| Requests::all_if(!change.initial).after(BATCH_DELAY)),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
             Source::of([&kinds.work]).map(Self::on_work),
         ]
@@ -90,39 +90,40 @@ impl Controller for UnifiedAuthController {
             true => self.restricted.lock().insert(name.clone()),
             false => self.restricted.lock().remove(&name),
         };
-        let ours = !unstructured::is_terminating(&cluster) && !restricted;
-        let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| ours) else { return Ok(Outcome::Done) };
-        let execution = crowsnest_api::names::execution_namespace(&name);
-        if !context.exists(&context.kinds.namespace, "", &execution).await? {
-            return Err(Error::Waiting(format!("namespace {execution} does not exist")));
+        let is_managed = !unstructured::is_terminating(&cluster) && !restricted;
+        let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| is_managed) else { return Ok(Outcome::Done) };
+        let namespace = crowsnest_api::names::execution_namespace(&name);
+        if !context.exists(&context.kinds.namespace, "", &namespace).await? {
+            return Err(Error::Waiting(format!("namespace {namespace} does not exist")));
         }
-        match self.mirror(&cluster, &secret.namespace).await {
+        match self.write_impersonator(&cluster, &secret.namespace).await {
             Ok(false) => {}
             Ok(true) => {
                 let text = "Sync impersonation config succeed.";
-                context.events.note(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
+                context.events.record(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
             }
             Err(error) => {
                 if error.is_reported() {
                     let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
-                    context.events.note(&cluster, Severity::Warning, failed, error.to_string());
+                    context.events.record(&cluster, Severity::Warning, failed, error.to_string());
                 }
                 return Err(error);
             }
         }
         // A cluster migrated from Karmada in place keeps Karmada's permissions.
-        let whole = context.config.impersonate_whole && unstructured::annotation(&cluster, MIGRATED_FROM).is_none();
-        if whole {
-            let (role, binding) = access::whole(&secret.namespace);
+        let is_full =
+            context.config.impersonate_uid_and_extra && unstructured::annotation(&cluster, MIGRATED_FROM).is_none();
+        if is_full {
+            let (role, binding) = access::full_impersonation(&secret.namespace);
             for manifest in [role, binding] {
-                self.put(&cluster, manifest).await?;
+                self.write_manifest(&cluster, manifest).await?;
             }
         }
-        self.tell(&cluster, whole && self.is_in_place(&execution).await?).await?;
-        if !whole {
-            for work in self.whole_works() {
-                if context.exists(&context.kinds.work, &execution, &work).await? {
-                    context.delete(&context.kinds.work, &execution, &work).await?;
+        self.annotate(&cluster, is_full && self.is_full_impersonator_applied(&namespace).await?).await?;
+        if !is_full {
+            for work in self.full_impersonator_works() {
+                if context.exists(&context.kinds.work, &namespace, &work).await? {
+                    context.delete(&context.kinds.work, &namespace, &work).await?;
                 }
             }
         }
@@ -132,16 +133,16 @@ impl Controller for UnifiedAuthController {
 
 impl UnifiedAuthController {
     /// Writes the impersonation role and binding of a member. Returns true if anything changed.
-    async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
-        let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;
-        let bindings: Vec<ClusterRoleBinding> = self.read(&self.context.kinds.cluster_role_binding).await?;
+    async fn write_impersonator(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
+        let roles: Vec<ClusterRole> = self.list(&self.context.kinds.cluster_role).await?;
+        let bindings: Vec<ClusterRoleBinding> = self.list(&self.context.kinds.cluster_role_binding).await?;
         let (role, binding) = access::plan(unstructured::name(cluster), &roles, &bindings, namespace);
-        let role = self.put(cluster, role).await?;
-        Ok(self.put(cluster, binding).await? || role)
+        let role = self.write_manifest(cluster, role).await?;
+        Ok(self.write_manifest(cluster, binding).await? || role)
     }
 
-    /// Returns true if it was written.
-    async fn put(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
+    /// Writes the Work of a manifest. Returns true if it changed.
+    async fn write_manifest(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
         let name = unstructured::name(cluster);
         let mut desired =
             construct::wrap(name, manifest, Default::default(), Default::default(), WorkOptions::default());
@@ -150,14 +151,14 @@ impl UnifiedAuthController {
     }
 
     /// Names of the Works with Crowsnest's own role and binding.
-    fn whole_works(&self) -> [String; 2] {
-        ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::WHOLE_IMPERSONATOR, ""))
+    fn full_impersonator_works(&self) -> [String; 2] {
+        ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::FULL_IMPERSONATOR, ""))
     }
 
     /// True if Crowsnest's own role is applied in the member.
-    async fn is_in_place(&self, execution: &str) -> Result<bool, Error> {
-        for name in self.whole_works() {
-            let Some(work) = self.context.get_redacted(&self.context.kinds.work, execution, &name).await? else {
+    async fn is_full_impersonator_applied(&self, namespace: &str) -> Result<bool, Error> {
+        for name in self.full_impersonator_works() {
+            let Some(work) = self.context.get_redacted(&self.context.kinds.work, namespace, &name).await? else {
                 return Ok(false);
             };
             let work: Work = decode(work.view())?;
@@ -169,17 +170,17 @@ impl UnifiedAuthController {
     }
 
     /// Annotates the Cluster if UID and extra fields can be impersonated, once the role is applied.
-    async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
+    async fn annotate(&self, cluster: &Value, is_full: bool) -> Result<(), Error> {
         let is_annotated = unstructured::annotation(cluster, IMPERSONATES).is_some();
-        if is_annotated == whole {
+        if is_annotated == is_full {
             return Ok(());
         }
-        let value = whole.then_some(IMPERSONATES_WHOLE);
+        let value = is_full.then_some(IMPERSONATES_WHOLE);
         let patch = json!({"metadata": {"annotations": {IMPERSONATES: value}}});
         self.context.merge(&self.context.kinds.cluster, cluster, patch).await.map(drop)
     }
 
-    async fn read<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {
+    async fn list<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {
         self.context.list(resource, None).await?.iter().map(|object| decode(object.view())).collect()
     }
 }

@@ -21,14 +21,14 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::cache::Change;
-use crate::failover::failback::would_decide;
+use crate::failover::failback::preview_schedule;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
 use crate::shared::clusters::is_ready;
-use crowsnest_plan::eviction::application::{self as plan, Switches};
+use crowsnest_plan::eviction::application::{self as plan, FailoverGates};
 use crowsnest_plan::eviction::rate::ClusterEvictionState;
 use crowsnest_plan::eviction::{Safety, evict};
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
@@ -41,19 +41,21 @@ pub struct ApplicationFailoverController {
     context: Arc<Context>,
     scheduling: Arc<Scheduler>,
     /// Start of unhealthiness by binding and cluster.
-    since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
+    unhealthy_since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
 
 impl ApplicationFailoverController {
+    /// True in safe mode (`--failover-safety`).
     fn is_safe(&self) -> bool {
         self.context.config.failover_safety == Safety::Safe
     }
 
     /// Bindings of a cluster whose readiness changed, because its status counts only while it is ready.
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
-        let ready = |cluster: &Value| ClusterEvictionState::of(cluster).is_ok_and(|standing| standing.is_ready());
+        let ready =
+            |cluster: &Value| ClusterEvictionState::from_cluster(cluster).is_ok_and(|standing| standing.is_ready());
         match change.old().map(ready) != change.current().map(ready) {
-            true => self.context.placements.within(unstructured::name(change.object())).into_iter().collect(),
+            true => self.context.placements.bindings_in(unstructured::name(change.object())).into_iter().collect(),
             false => Requests::none(),
         }
     }
@@ -61,18 +63,18 @@ impl ApplicationFailoverController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         match change.current() {
             None => {
-                self.since.lock().remove(&BindingKey::of(change.object()));
+                self.unhealthy_since.lock().remove(&BindingKey::of(change.object()));
                 Requests::none()
             }
-            Some(binding) => self.watched(binding).into(),
+            Some(binding) => self.key_if_enabled(binding).into(),
         }
     }
 
     /// The key of a binding that has application failover, or had it.
-    fn watched(&self, binding: &Value) -> Option<BindingKey> {
+    fn key_if_enabled(&self, binding: &Value) -> Option<BindingKey> {
         let key = BindingKey::of(binding);
-        let fails_over = unstructured::at(binding, &["spec", "failover", "application"]).is_some();
-        (fails_over || self.since.lock().contains_key(&key)).then_some(key)
+        let has_application_failover = unstructured::at(binding, &["spec", "failover", "application"]).is_some();
+        (has_application_failover || self.unhealthy_since.lock().contains_key(&key)).then_some(key)
     }
 }
 
@@ -85,7 +87,7 @@ impl Controller for ApplicationFailoverController {
         ApplicationFailoverController {
             context: Arc::clone(&setup.context),
             scheduling: setup.controller(),
-            since: Mutex::default(),
+            unhealthy_since: Mutex::default(),
         }
     }
 
@@ -101,7 +103,7 @@ impl Controller for ApplicationFailoverController {
         for resource in kinds.bindings() {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
-                keys.extend(self.watched(binding.view()));
+                keys.extend(self.key_if_enabled(binding.view()));
             }
         }
         Ok(keys)
@@ -110,26 +112,26 @@ impl Controller for ApplicationFailoverController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(binding) = context.active_binding(&key).await? else {
-            self.since.lock().remove(&key);
+            self.unhealthy_since.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let typed: ResourceBinding = decode(&binding)?;
         let Some(behavior) = plan::behavior(&typed.spec) else {
-            self.since.lock().remove(&key);
+            self.unhealthy_since.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
-        let (due, rest) = self.track_unhealthy(&key, &self.unhealthy(&typed).await?, toleration);
+        let (due, next_check) = self.track_unhealthy(&key, &self.unhealthy(&typed).await?, toleration);
         if !due.is_empty() {
-            if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
+            if let Some(why) = self.reason_to_keep(&key, &binding, &typed, &due).await? {
                 let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
-                let bound = BindingChange::of(&binding, &typed.spec, self.context.config.clock.wall());
-                context.journal.note(journal::kept_unhealthy(&bound, &due, &why, &text)).await;
-                context.events.note(&binding, Severity::Warning, event::EVICTION_WAITS, text);
-                return Ok(Outcome::Again(rest.map_or(NO_FIT_RETRY, |rest| rest.min(NO_FIT_RETRY))));
+                let change = BindingChange::from_binding(&binding, &typed.spec, self.context.config.clock.wall());
+                context.journal.add(journal::kept_unhealthy_entry(&change, &due, &why, &text)).await;
+                context.events.record(&binding, Severity::Warning, event::EVICTION_WAITS, text);
+                return Ok(Outcome::RequeueAfter(next_check.map_or(NO_FIT_RETRY, |delay| delay.min(NO_FIT_RETRY))));
             }
             let gates = &context.config.gates;
-            let switches = Switches {
+            let switches = FailoverGates {
                 graceful_eviction: gates.graceful_eviction,
                 preserves_state: gates.stateful_failover_injection,
             };
@@ -137,9 +139,10 @@ impl Controller for ApplicationFailoverController {
                 "" => eviction::PRODUCER_CLUSTER_APPLICATION_FAILOVER,
                 _ => eviction::PRODUCER_APPLICATION_FAILOVER,
             };
-            let evicted = plan::evicted(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
+            let evicted =
+                plan::evict_all(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
             let written = match evicted {
-                Ok(evicted) => self.write(&key, &binding, &typed.spec, &evicted).await,
+                Ok(evicted) => self.write_eviction(&key, &binding, &typed.spec, &evicted).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = written {
@@ -147,16 +150,16 @@ impl Controller for ApplicationFailoverController {
                     for cluster in &due {
                         let text = format!("Evict from cluster {cluster} failed.");
                         let (events, failed) = (&context.events, event::EVICT_WORKLOAD_FAILED);
-                        events.note_both(&binding, &typed.spec, Severity::Warning, failed, &text);
+                        events.record_with_template(&binding, &typed.spec, Severity::Warning, failed, &text);
                     }
                 }
                 return Err(error);
             }
-            if let Some(known) = self.since.lock().get_mut(&key) {
+            if let Some(known) = self.unhealthy_since.lock().get_mut(&key) {
                 known.retain(|cluster, _| !due.contains(cluster));
             }
         }
-        Ok(rest.map_or(Outcome::Done, Outcome::Again))
+        Ok(next_check.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 }
 
@@ -164,7 +167,7 @@ impl ApplicationFailoverController {
     /// Clusters in which the workload is unhealthy. In safe mode, the status of a cluster is trusted only while it is ready.
     async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();
-        for name in plan::unhealthy(&binding.spec, &binding.status) {
+        for name in plan::unhealthy_targets(&binding.spec, &binding.status) {
             let is_trusted = match self.is_safe() {
                 true => self.context.cluster(&name).await?.is_some_and(|cluster| is_ready(&cluster)),
                 false => true,
@@ -177,23 +180,24 @@ impl ApplicationFailoverController {
     }
 
     /// Reason why the workload is not evicted after its toleration: it is the last copy.
-    async fn why_kept(
+    async fn reason_to_keep(
         &self,
         key: &BindingKey,
         binding: &Value,
         typed: &ResourceBinding,
         due: &[String],
     ) -> Result<Option<String>, Error> {
-        let last = plan::behavior(&typed.spec).is_some_and(|behavior| plan::is_last(&typed.spec, behavior, due));
-        if !last || !self.is_safe() || !self.scheduling.is_ours(binding, &typed.spec) {
+        let is_last =
+            plan::behavior(&typed.spec).is_some_and(|behavior| plan::is_last_copy(&typed.spec, behavior, due));
+        if !is_last || !self.is_safe() || !self.scheduling.is_responsible_for(binding, &typed.spec) {
             return Ok(None);
         }
         let mut moved = typed.spec.clone();
         for cluster in due {
             moved = evict(&moved, cluster, GracefulEvictionTask::default()).unwrap_or(moved);
         }
-        let elsewhere = would_decide(&self.scheduling, key, binding, typed, &moved).await?;
-        Ok(match elsewhere {
+        let preview = preview_schedule(&self.scheduling, key, binding, typed, &moved).await?;
+        Ok(match preview {
             Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
             Plan::Clear { error } | Plan::Fail { error } => Some(format!("this is the last copy, and {error}")),
             Plan::Schedule { .. } | Plan::Keep => Some("this is the last copy, and no other cluster fits".to_owned()),
@@ -208,14 +212,14 @@ impl ApplicationFailoverController {
         toleration: Duration,
     ) -> (Vec<String>, Option<Duration>) {
         let now = Instant::now();
-        let mut all = self.since.lock();
+        let mut by_binding = self.unhealthy_since.lock();
         if unhealthy.is_empty() {
-            all.remove(key);
+            by_binding.remove(key);
             return (Vec::new(), None);
         }
-        let since = all.entry(key.clone()).or_default();
+        let since = by_binding.entry(key.clone()).or_default();
         since.retain(|cluster, _| unhealthy.contains(cluster));
-        let (mut due, mut rest) = (Vec::new(), None);
+        let (mut due, mut next_check) = (Vec::new(), None);
         for cluster in unhealthy {
             let since = *since.entry(cluster.clone()).or_insert(now);
             let left = (since + toleration).saturating_duration_since(now);
@@ -223,13 +227,14 @@ impl ApplicationFailoverController {
                 due.push(cluster.clone());
             } else {
                 let left = left.max(Duration::from_millis(50));
-                rest = Some(rest.map_or(left, |earlier: Duration| earlier.min(left)));
+                next_check = Some(next_check.map_or(left, |earlier: Duration| earlier.min(left)));
             }
         }
-        (due, rest)
+        (due, next_check)
     }
 
-    async fn write(
+    /// Writes the evictions to the binding and to the journal.
+    async fn write_eviction(
         &self,
         key: &BindingKey,
         binding: &Value,
@@ -239,9 +244,9 @@ impl ApplicationFailoverController {
         let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
         let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
         let written = self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
-        let bound = BindingChange::of(&written, before, self.context.config.clock.wall());
-        let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
-        self.context.journal.note_all(entries).await;
+        let change = BindingChange::from_binding(&written, before, self.context.config.clock.wall());
+        let entries = journal::eviction_entries(&change, (before, spec), &journal::Clusters::new(), &[]);
+        self.context.journal.add_all(entries).await;
         Ok(())
     }
 }

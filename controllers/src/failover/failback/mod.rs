@@ -19,47 +19,49 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::cache::Change;
-use crate::failover::graceful_eviction::exclusive::is_declared;
+use crate::failover::graceful_eviction::exclusive::is_declared_exclusive;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::eviction;
-use crowsnest_plan::eviction::failback::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::eviction::failback::{FailbackOptions, FailbackStep, OriginalPlacement};
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::scheduling::{self as plan, Plan};
 
 /// Requeue delay while the original clusters lack capacity, since no event announces capacity.
-const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
+const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 pub struct FailbackController {
     context: Arc<Context>,
     scheduling: Arc<Scheduler>,
     /// Bindings with recorded original clusters, and the time since when nothing prevents failback.
-    away: Mutex<HashMap<BindingKey, Option<Instant>>>,
+    waiting: Mutex<HashMap<BindingKey, Option<Instant>>>,
     /// Time of the last failback.
-    last: Mutex<Option<Instant>>,
+    last_failback: Mutex<Option<Instant>>,
 }
 
 impl FailbackController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = BindingKey::of(change.object());
-        let home = change.current().and_then(|binding| unstructured::annotation(binding, annotation::HOME));
-        if home.is_none() {
-            self.away.lock().remove(&key);
+        let original = change.current().and_then(|binding| unstructured::annotation(binding, annotation::HOME));
+        if original.is_none() {
+            self.waiting.lock().remove(&key);
             return Requests::none();
         }
-        self.away.lock().entry(key.clone()).or_default();
+        self.waiting.lock().entry(key.clone()).or_default();
         key.into()
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
-        let matters = |cluster: &Value| {
+        let relevant_fields = |cluster: &Value| {
             let of = |path: &[&str]| unstructured::at(cluster, path).cloned();
             (of(&["spec", "taints"]), of(&["status", "conditions"]), unstructured::is_terminating(cluster))
         };
-        Requests::all_if(change.deleted || change.old().is_none_or(|old| matters(old) != matters(change.object())))
+        Requests::all_if(
+            change.deleted || change.old().is_none_or(|old| relevant_fields(old) != relevant_fields(change.object())),
+        )
     }
 }
 
@@ -72,8 +74,8 @@ impl Controller for FailbackController {
         FailbackController {
             context: Arc::clone(&setup.context),
             scheduling: setup.controller(),
-            away: Mutex::default(),
-            last: Mutex::default(),
+            waiting: Mutex::default(),
+            last_failback: Mutex::default(),
         }
     }
 
@@ -82,131 +84,143 @@ impl Controller for FailbackController {
         let policies = Source::of(kinds.policies());
         vec![
             Source::of(kinds.bindings()).map(Self::on_binding),
-            policies.map(|_, change| Requests::all_if(change.annotates_otherwise(&[annotation::RETURN]))),
+            policies.map(|_, change| Requests::all_if(change.is_annotation_changed(&[annotation::RETURN]))),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
         ]
     }
 
-    /// Only few bindings wait for failback.
+    /// Bindings with recorded original clusters, which are few.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
-        Ok(self.away.lock().keys().cloned().collect())
+        Ok(self.waiting.lock().keys().cloned().collect())
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(binding) = context.active_binding(&key).await? else {
-            self.away.lock().remove(&key);
+            self.waiting.lock().remove(&key);
             return Ok(Outcome::Done);
         };
-        let Some(home) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
+        let Some(original) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
-        let home = serde_json::from_str::<OriginalPlacement>(home);
-        let (Ok(home), Some(options)) = (home, failback_options(context, &binding).await?) else {
-            return self.forget_home(&key, &binding).await;
+        let original = serde_json::from_str::<OriginalPlacement>(original);
+        let (Ok(original), Some(options)) = (original, find_failback_options(context, &binding).await?) else {
+            return self.remove_original_placement(&key, &binding).await;
         };
-        match home.step(&typed.spec) {
-            Step::Arrived => return self.forget_home(&key, &binding).await,
-            Step::Wait => return Ok(self.keep_away(&key, Outcome::Done)),
-            Step::Away => {}
+        match original.step(&typed.spec) {
+            FailbackStep::Arrived => return self.remove_original_placement(&key, &binding).await,
+            FailbackStep::Wait => return Ok(self.restart_waiting(&key, Outcome::Done)),
+            FailbackStep::Away => {}
         }
-        let Some(homes) = self.open_homes(&home, &binding).await? else {
-            return Ok(self.keep_away(&key, Outcome::Done));
+        let Some(original_clusters) = self.find_original_clusters(&original, &binding).await? else {
+            return Ok(self.restart_waiting(&key, Outcome::Done));
         };
-        let purge = match is_declared(context, &binding, &typed.spec).await? {
+        let purge = match is_declared_exclusive(context, &binding, &typed.spec).await? {
             true => PurgeMode::Directly,
             false => PurgeMode::Gracefully,
         };
-        let going =
-            home.on_the_way(&typed.spec, &purge, later_than(typed.status.last_scheduled_time.as_ref(), context.now()));
-        let Some(targets) = self.would_go(&key, &binding, &typed, &going).await?.filter(|to| home.is_where(to)) else {
-            return Ok(self.keep_away(&key, Outcome::Again(LOOK_FOR_ROOM)));
+        let failback_spec = original.start_failback(
+            &typed.spec,
+            &purge,
+            trigger_time(typed.status.last_scheduled_time.as_ref(), context.now()),
+        );
+        let Some(targets) = self
+            .preview_targets(&key, &binding, &typed, &failback_spec)
+            .await?
+            .filter(|to| original.matches_targets(to))
+        else {
+            return Ok(self.restart_waiting(&key, Outcome::RequeueAfter(CAPACITY_RETRY_DELAY)));
         };
-        let before = match self.turn(&key, options) {
+        let previous = match self.acquire_turn(&key, options) {
             Ok(before) => before,
-            Err(wait) => return Ok(Outcome::Again(wait)),
+            Err(wait) => return Ok(Outcome::RequeueAfter(wait)),
         };
         let patch = json!({"spec": {
             "clusters": targets,
-            "gracefulEvictionTasks": going.graceful_eviction_tasks,
-            "rescheduleTriggeredAt": going.reschedule_triggered_at,
+            "gracefulEvictionTasks": failback_spec.graceful_eviction_tasks,
+            "rescheduleTriggeredAt": failback_spec.reschedule_triggered_at,
         }});
         let written = match context.merge(context.kinds.binding(key.scope()), &binding, patch).await {
             Ok(written) => written,
             Err(error) => {
                 // The failback did not happen.
-                *self.last.lock() = before;
+                *self.last_failback.lock() = previous;
                 return Err(error);
             }
         };
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let text = format!("Failing back to {}: healthy again for long enough.", names.join(", "));
-        let bound = BindingChange::of(&written, &typed.spec, self.context.config.clock.wall());
-        let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
-        context.journal.note_all(entries).await;
-        context.events.note(&binding, Severity::Normal, event::RETURN_HOME, text);
+        let change = BindingChange::from_binding(&written, &typed.spec, self.context.config.clock.wall());
+        let entries =
+            journal::failback_entries(&change, (&typed.spec, &failback_spec), &targets, &original_clusters, &text);
+        context.journal.add_all(entries).await;
+        context.events.record(&binding, Severity::Normal, event::RETURN_HOME, text);
         Ok(Outcome::Done)
     }
 }
 
 impl FailbackController {
     /// Removes the recorded original clusters, because failback is complete or no longer requested.
-    async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
+    async fn remove_original_placement(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
         self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
-        self.away.lock().remove(key);
+        self.waiting.lock().remove(key);
         Ok(Outcome::Done)
     }
 
-    /// Failback is prevented, so the waiting time starts again.
-    fn keep_away(&self, key: &BindingKey, outcome: Outcome) -> Outcome {
-        self.away.lock().insert(key.clone(), None);
+    /// Restarts the waiting time of a binding, because something prevents its failback.
+    fn restart_waiting(&self, key: &BindingKey, outcome: Outcome) -> Outcome {
+        self.waiting.lock().insert(key.clone(), None);
         outcome
     }
 
-    /// Takes the turn for a failback, and returns the time of the previous one. Otherwise returns the remaining time
-    /// until the original clusters have been healthy for long enough, or until the next turn.
-    fn turn(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
+    /// Acquires the turn for a failback. Returns the time of the previous failback, or, if it is too early, the time
+    /// until the original clusters have been healthy for long enough and the next failback is allowed.
+    fn acquire_turn(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
-        let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
+        let since = *self.waiting.lock().entry(key.clone()).or_default().get_or_insert(now);
         let left = (since + options.after).saturating_duration_since(now);
         if !left.is_zero() {
-            return Err(left.min(LOOK_FOR_ROOM));
+            return Err(left.min(CAPACITY_RETRY_DELAY));
         }
-        let mut last = self.last.lock();
-        let wait = last.map_or(Duration::ZERO, |last| (last + options.every).saturating_duration_since(now));
+        let mut last = self.last_failback.lock();
+        let wait = last.map_or(Duration::ZERO, |last| (last + options.interval).saturating_duration_since(now));
         if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
     }
 
     /// The original clusters, if all of them exist, are ready and have no untolerated taint.
-    async fn open_homes(&self, home: &OriginalPlacement, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
+    async fn find_original_clusters(
+        &self,
+        original: &OriginalPlacement,
+        binding: &Value,
+    ) -> Result<Option<journal::Clusters>, Error> {
         let applied = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT);
         let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
-        let mut homes = journal::Clusters::new();
-        for target in &home.clusters {
+        let mut clusters = journal::Clusters::new();
+        for target in &original.clusters {
             let cluster = self.context.cluster(&target.name).await?;
-            match cluster.filter(|cluster| OriginalPlacement::is_open(cluster, &tolerations)) {
-                Some(cluster) => homes.insert(target.name.clone(), cluster),
+            match cluster.filter(|cluster| OriginalPlacement::accepts_workloads(cluster, &tolerations)) {
+                Some(cluster) => clusters.insert(target.name.clone(), cluster),
                 None => return Ok(None),
             };
         }
-        Ok(Some(homes))
+        Ok(Some(clusters))
     }
 
     /// Targets that the scheduler would select for a failback now.
-    async fn would_go(
+    async fn preview_targets(
         &self,
         key: &BindingKey,
         binding: &Value,
         typed: &ResourceBinding,
-        going: &ResourceBindingSpec,
+        failback_spec: &ResourceBindingSpec,
     ) -> Result<Option<Vec<TargetCluster>>, Error> {
-        if !self.scheduling.is_ours(binding, &typed.spec) {
+        if !self.scheduling.is_responsible_for(binding, &typed.spec) {
             return Ok(None);
         }
-        let plan = would_decide(&self.scheduling, key, binding, typed, going).await?;
+        let plan = preview_schedule(&self.scheduling, key, binding, typed, failback_spec).await?;
         Ok(match plan {
             Plan::Schedule { clusters, .. } => Some(clusters),
-            Plan::Keep => Some(going.clusters.clone()),
+            Plan::Keep => Some(failback_spec.clusters.clone()),
             Plan::Clear { .. } | Plan::Fail { .. } => None,
         })
     }
@@ -214,45 +228,48 @@ impl FailbackController {
 
 /// The current time, or the next second if the last scheduling was in this second, because a rescheduling trigger
 /// must be later.
-fn later_than(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
+fn trigger_time(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
     let next = scheduled.and_then(|scheduled| scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
     next.map_or(now, |next| next.max(now))
 }
 
 /// The scheduling result for another spec of the binding. Nothing is reserved.
-pub(crate) async fn would_decide(
+pub(crate) async fn preview_schedule(
     scheduling: &Scheduler,
     key: &BindingKey,
     binding: &Value,
     typed: &ResourceBinding,
     spec: &ResourceBindingSpec,
 ) -> Result<Plan, Error> {
-    let peers = scheduling.peers(key, spec).await?;
+    let peers = scheduling.find_peers(key, spec).await?;
     let subject = plan::Binding {
         generation: unstructured::generation(binding),
         applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),
         spec,
         status: &typed.status,
     };
-    let answers = scheduling.query_estimators(key, &subject, &peers, plan::plan).await;
-    Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &subject).0))
+    let responses = scheduling.query_estimators(key, &subject, &peers, plan::plan).await;
+    Ok(scheduling.evaluate_current(key, &peers, responses.as_ref(), |world, _| plan::plan(world, &subject).0))
 }
 
 /// Failback settings of a binding or its policy.
-pub(crate) async fn failback_options(context: &Context, binding: &Value) -> Result<Option<FailbackOptions>, Error> {
-    let Some(value) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
+pub(crate) async fn find_failback_options(
+    context: &Context,
+    binding: &Value,
+) -> Result<Option<FailbackOptions>, Error> {
+    let Some(value) = find_effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
     match value.parse::<FailbackOptions>() {
         Ok(options) => Ok(Some(options)),
         Err(error) => {
             let text = format!("{}: {error}", annotation::RETURN);
-            context.events.note(binding, Severity::Warning, event::RETURN_REFUSED, text);
+            context.events.record(binding, Severity::Warning, event::RETURN_REFUSED, text);
             Ok(None)
         }
     }
 }
 
 /// Value of an annotation on a binding, or else on its policy.
-pub(crate) async fn effective_annotation(
+pub(crate) async fn find_effective_annotation(
     context: &Context,
     binding: &Value,
     key: &str,
@@ -260,13 +277,13 @@ pub(crate) async fn effective_annotation(
     if let Some(value) = unstructured::annotation(binding, key) {
         return Ok(Some(value.to_owned()));
     }
-    let named = |key| unstructured::annotation(binding, key).unwrap_or_default();
-    let namespaced = named(annotation::PROPAGATION_POLICY_NAME);
+    let annotation_value = |key| unstructured::annotation(binding, key).unwrap_or_default();
+    let namespaced = annotation_value(annotation::PROPAGATION_POLICY_NAME);
     let policy = if namespaced.is_empty() {
-        let name = named(annotation::CLUSTER_PROPAGATION_POLICY_NAME);
+        let name = annotation_value(annotation::CLUSTER_PROPAGATION_POLICY_NAME);
         context.get_redacted(&context.kinds.cluster_propagation_policy, "", name).await?
     } else {
-        let namespace = named(annotation::PROPAGATION_POLICY_NAMESPACE);
+        let namespace = annotation_value(annotation::PROPAGATION_POLICY_NAMESPACE);
         context.get_redacted(&context.kinds.propagation_policy, namespace, namespaced).await?
     };
     Ok(policy.and_then(|policy| unstructured::annotation(policy.view(), key).map(str::to_owned)))

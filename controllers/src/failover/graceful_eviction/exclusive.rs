@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::Header;
-use crate::failover::failback::effective_annotation;
+use crate::failover::failback::find_effective_annotation;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
@@ -24,12 +24,12 @@ use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::work::construct;
-use crowsnest_plan::work::exclusive::Copy;
-use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::work::exclusive::WorkloadCopy;
+use crowsnest_plan::work::owner::binding_of_work;
 
 /// Exclusiveness of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exclusive {
+pub enum Exclusiveness {
     No,
     /// Its policy purges directly in all cases, and the failover safety is not `karmada`.
     Purged,
@@ -37,51 +37,57 @@ pub enum Exclusive {
     Declared,
 }
 
-impl Exclusive {
-    pub async fn of(
+impl Exclusiveness {
+    /// Reads the annotations of the template, the binding and its policy.
+    pub async fn determine(
         context: &Context,
         binding: &Value,
         spec: &ResourceBindingSpec,
         template: &Value,
     ) -> Result<Self, Error> {
-        if is_marked(template) {
-            return Ok(Exclusive::Declared);
+        if has_exclusive_annotation(template) {
+            return Ok(Exclusiveness::Declared);
         }
-        let value = effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
+        let value = find_effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
         Ok(match value.as_deref() {
-            Some(annotation::EXCLUSIVE_VALUE) => Exclusive::Declared,
-            _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusive::Purged,
-            _ => Exclusive::No,
+            Some(annotation::EXCLUSIVE_VALUE) => Exclusiveness::Declared,
+            _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusiveness::Purged,
+            _ => Exclusiveness::No,
         })
     }
 
     /// True if the binding's Work may stay in a cluster. An exclusive workload does not wait for its replacement,
     /// unless an administrator suppressed the deletion.
     pub fn may_stay_in(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
-        if self != Exclusive::Declared {
+        if self != Exclusiveness::Declared {
             return construct::is_expected_in(spec, cluster);
         }
-        let kept = |task: &&GracefulEvictionTask| task.suppress_deletion == Some(true);
-        let by_hand = spec.graceful_eviction_tasks.iter().filter(kept).any(|task| task.from_cluster == cluster);
-        construct::targets(spec).iter().any(|target| target.name == cluster) || by_hand
+        let is_suppressed = |task: &&GracefulEvictionTask| task.suppress_deletion == Some(true);
+        let is_deletion_suppressed =
+            spec.graceful_eviction_tasks.iter().filter(is_suppressed).any(|task| task.from_cluster == cluster);
+        construct::targets(spec).iter().any(|target| target.name == cluster) || is_deletion_suppressed
     }
 
     /// True if a copy in a cluster prevents others from starting.
     pub fn blocks_others(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
         let is_target = construct::targets(spec).iter().any(|target| target.name == cluster);
-        self == Exclusive::Declared || is_target || !self.may_stay_in(spec, cluster)
+        self == Exclusiveness::Declared || is_target || !self.may_stay_in(spec, cluster)
     }
 }
 
 /// True if the workload is declared exclusive. For callers without the template.
-pub async fn is_declared(context: &Context, binding: &Value, spec: &ResourceBindingSpec) -> Result<bool, Error> {
+pub async fn is_declared_exclusive(
+    context: &Context,
+    binding: &Value,
+    spec: &ResourceBindingSpec,
+) -> Result<bool, Error> {
     let template = template_of(context, binding).await?;
     let template = template.map(|(_, template)| template).unwrap_or_default();
-    Ok(Exclusive::of(context, binding, spec, &template).await? == Exclusive::Declared)
+    Ok(Exclusiveness::determine(context, binding, spec, &template).await? == Exclusiveness::Declared)
 }
 
 /// True if a template or Work has the annotation.
-pub fn is_marked(object: &Value) -> bool {
+pub fn has_exclusive_annotation(object: &Value) -> bool {
     unstructured::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
 }
 
@@ -113,8 +119,11 @@ fn purges_directly(spec: &ResourceBindingSpec) -> bool {
     modes.peek().is_some() && modes.all(|mode| mode == Some(&PurgeMode::Directly))
 }
 
-/// Copies that correspond to Works.
-pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Header>) -> Result<Vec<Copy>, Error> {
+/// Reads the copies that correspond to Works.
+pub async fn collect_copies<'a>(
+    context: &Context,
+    works: impl Iterator<Item = &'a Header>,
+) -> Result<Vec<WorkloadCopy>, Error> {
     let mut copies = Vec::new();
     for header in works {
         let Some(cluster) = cluster_of_execution_namespace(&header.namespace) else { continue };
@@ -129,12 +138,12 @@ pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Heade
         let status = typed.status.manifest_statuses.first().and_then(|status| status.status.as_ref());
         let running = status.and_then(|status| unstructured::integer(&status.0, &["replicas"]));
         let running = running.and_then(|running| running.try_into().ok());
-        copies.push(Copy { cluster: cluster.to_owned(), requested, running });
+        copies.push(WorkloadCopy { cluster: cluster.to_owned(), requested, running });
     }
     Ok(copies)
 }
 
-fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
+fn parse_clusters(binding: &Value, key: &str) -> BTreeSet<String> {
     let list = unstructured::annotation(binding, key).unwrap_or_default();
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
@@ -145,7 +154,7 @@ pub async fn mark_unconfirmed(context: &Context, work: &Value, cluster: &str) ->
     let Some(key) = binding_of_work(work) else { return Ok(()) };
     let resource = context.kinds.binding(key.scope());
     let Some(binding) = context.get_full(resource, &key.namespace, &key.name).await? else { return Ok(()) };
-    let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
+    let mut unconfirmed = parse_clusters(&binding, annotation::UNCONFIRMED);
     if unstructured::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
         return Ok(());
     }
@@ -154,11 +163,12 @@ pub async fn mark_unconfirmed(context: &Context, work: &Value, cluster: &str) ->
     context.merge(resource, &binding, patch).await.map(drop)
 }
 
-/// True if no copy may start because one can still run in a removed cluster. Updates the binding's condition.
-pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
+/// Updates the annotations and the condition of a binding about removed clusters in which a copy may still run.
+/// Returns true if there is such a cluster, so that no other copy may start.
+pub async fn update_fence(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
     let resource = context.kinds.binding(Scope::of_namespace(unstructured::namespace(binding)));
-    let unconfirmed = clusters_in(binding, annotation::UNCONFIRMED);
-    let confirmed = clusters_in(binding, annotation::CONFIRMED_STOPPED);
+    let unconfirmed = parse_clusters(binding, annotation::UNCONFIRMED);
+    let confirmed = parse_clusters(binding, annotation::CONFIRMED_STOPPED);
     let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();
     let mut binding = Arc::clone(binding);
     if open.len() < unconfirmed.len() {
@@ -171,7 +181,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
     }
     let mut shown = typed.status.conditions.clone();
     let mut entry = None;
-    let changed = if open.is_empty() {
+    let is_changed = if open.is_empty() {
         shown.retain(|one| one.type_ != condition::WAITING_FOR_FENCE);
         shown.len() != typed.status.conditions.len()
     } else {
@@ -183,17 +193,17 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         );
         let new =
             conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
-        let changed = conditions::set(&mut shown, new);
-        if changed {
-            let bound = BindingChange::of(&binding, &typed.spec, context.config.clock.wall());
-            entry = Some(journal::fence_waits(&bound, &open, &message));
-            context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
+        let is_changed = conditions::set(&mut shown, new);
+        if is_changed {
+            let change = BindingChange::from_binding(&binding, &typed.spec, context.config.clock.wall());
+            entry = Some(journal::fence_wait_entry(&change, &open, &message));
+            context.events.record(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }
-        changed
+        is_changed
     };
-    if changed {
+    if is_changed {
         context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;
-        context.journal.note_all(entry).await;
+        context.journal.add_all(entry).await;
     }
     Ok(!open.is_empty())
 }

@@ -1,6 +1,6 @@
 //! Taint manager and graceful eviction: evicts bindings from clusters with NoExecute taints that they do not
 //! tolerate, and removes the evicted copy once its replacement is healthy. [`crate::cache::placements`] finds the
-//! bindings of a cluster; the [`Gate`] limits the rate of evictions from clusters that are not ready.
+//! bindings of a cluster; the [`RateGate`] limits the rate of evictions from clusters that are not ready.
 
 mod rate_gate;
 
@@ -22,12 +22,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::rate_gate::{Gate, Verdict};
+use self::rate_gate::{RateGate, Verdict};
 use crate::Error;
 use crate::cache::Change;
 use crate::failover::failback;
-use crate::failover::graceful_eviction::exclusive::is_declared;
-use crate::metrics::Waiting;
+use crate::failover::graceful_eviction::exclusive::is_declared_exclusive;
+use crate::metrics::WaitingEvictions;
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
@@ -38,11 +38,11 @@ use crate::shared::clusters::is_ready;
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::failback::OriginalPlacement;
 use crowsnest_plan::eviction::rate::{ClusterEvictionState, EvictionRate};
-use crowsnest_plan::eviction::safety::{self, Cancelled};
-use crowsnest_plan::eviction::state::preserved;
+use crowsnest_plan::eviction::safety::{self, Cancellation};
+use crowsnest_plan::eviction::state::preserved_labels;
 use crowsnest_plan::eviction::tasks::{self, EvictionInput};
 use crowsnest_plan::eviction::{self as plan, TaintDecision};
-use crowsnest_plan::journal::clusters::halted as halted_entry;
+use crowsnest_plan::journal::clusters::halted_entry;
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange, Clusters};
 
 /// The name in `--controllers` that enables completing evictions.
@@ -53,12 +53,12 @@ pub struct TaintManager {
     bindings: Trigger<BindingKey>,
     /// Clusters whose condition `EvictionsHalted` must be updated.
     halts: Trigger<ClusterName>,
-    gate: Gate,
-    waiting: Arc<Waiting>,
+    gate: RateGate,
+    waiting: Arc<WaitingEvictions>,
 }
 
-/// A binding being reconciled.
-struct Seen<'a> {
+/// A binding as it was read for a reconciliation.
+struct BindingSnapshot<'a> {
     key: &'a BindingKey,
     binding: &'a Arc<Value>,
     typed: &'a ResourceBinding,
@@ -66,20 +66,20 @@ struct Seen<'a> {
 }
 
 /// Planned changes of a binding.
-struct Planned {
+struct EvictionPlan {
     spec: ResourceBindingSpec,
-    /// Requeue delay.
-    wait: Option<Duration>,
-    cancelled: Option<Cancelled>,
+    /// Delay of the next reconcile.
+    requeue_delay: Option<Duration>,
+    cancelled: Option<Cancellation>,
     /// Clusters from which it must not be evicted yet.
-    waits: BTreeSet<String>,
+    waiting_clusters: BTreeSet<String>,
     /// True if taints of its clusters were evaluated and the binding does not merely wait.
     is_processed: bool,
 }
 
-impl Planned {
-    fn look_again(&mut self, wait: Duration) {
-        self.wait = Some(self.wait.map_or(wait, |earlier| earlier.min(wait)));
+impl EvictionPlan {
+    fn requeue_after(&mut self, delay: Duration) {
+        self.requeue_delay = Some(self.requeue_delay.map_or(delay, |earlier| earlier.min(delay)));
     }
 }
 
@@ -89,14 +89,14 @@ impl TaintManager {
             self.forget(&BindingKey::of(change.object()));
             return Requests::none();
         };
-        let evicts = || self.evicts_by_taint() && may_change_placement(change) && self.is_driven_out(new);
-        Requests::one_if(is_leaving(new) || evicts(), || BindingKey::of(change.object()))
+        let evicts = || self.evicts_by_taint() && may_change_placement(change) && self.has_due_eviction(new);
+        Requests::one_if(has_eviction_tasks(new) || evicts(), || BindingKey::of(change.object()))
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let name = unstructured::name(change.object());
-        match change.current().map(ClusterEvictionState::of).transpose() {
-            Ok(standing) => self.learn(name, standing).into_iter().collect(),
+        match change.current().map(ClusterEvictionState::from_cluster).transpose() {
+            Ok(standing) => self.update_cluster(name, standing).into_iter().collect(),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a Cluster");
                 Requests::none()
@@ -105,14 +105,18 @@ impl TaintManager {
     }
 
     /// Updates the state of a cluster. Returns the affected bindings.
-    fn learn(&self, name: &str, standing: Option<ClusterEvictionState>) -> Vec<BindingKey> {
-        let learned = self.gate.learn(name, standing);
-        learned.shows.iter().filter_map(|name| ClusterName::parse(name).ok()).for_each(|name| self.halts.add(name));
-        let Some(mattered) = learned.changed else { return Vec::new() };
-        let all = mattered.evicts && self.evicts_by_taint();
+    fn update_cluster(&self, name: &str, standing: Option<ClusterEvictionState>) -> Vec<BindingKey> {
+        let update = self.gate.update_cluster(name, standing);
+        update
+            .outdated_conditions
+            .iter()
+            .filter_map(|name| ClusterName::parse(name).ok())
+            .for_each(|name| self.halts.add(name));
+        let Some(change) = update.changed else { return Vec::new() };
+        let all = change.has_taint && self.evicts_by_taint();
         let placements = &self.context.placements;
-        let mut bindings = if all { placements.within(name) } else { placements.leaving(name) };
-        bindings.extend(learned.woken);
+        let mut bindings = if all { placements.bindings_in(name) } else { placements.bindings_evicted_from(name) };
+        bindings.extend(update.resumed);
         bindings
     }
 
@@ -127,14 +131,17 @@ impl TaintManager {
     }
 
     /// True if this controller completes graceful evictions, regardless of their producer.
-    fn ends_evictions(&self) -> bool {
+    fn completes_evictions(&self) -> bool {
         self.context.config.controllers.is_enabled(GRACEFUL_EVICTION)
     }
 
     /// True if a binding is assigned to a cluster with NoExecute taints.
-    fn is_driven_out(&self, binding: &Value) -> bool {
+    fn has_due_eviction(&self, binding: &Value) -> bool {
         let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
-        clusters.into_iter().flatten().any(|target| self.gate.evicts(unstructured::text(target, &["name"])))
+        clusters
+            .into_iter()
+            .flatten()
+            .any(|target| self.gate.has_no_execute_taint(unstructured::text(target, &["name"])))
     }
 }
 
@@ -146,10 +153,10 @@ impl Controller for TaintManager {
 
     fn new(setup: &Setup) -> Self {
         let context = Arc::clone(&setup.context);
-        let waiting: Arc<Waiting> = Arc::default();
-        context.metrics.count_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
+        let waiting: Arc<WaitingEvictions> = Arc::default();
+        context.metrics.register_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
         let (bindings, halts) = (setup.trigger::<Self>(), setup.trigger::<HaltReporter>());
-        TaintManager { gate: Gate::new(&context.config), context, bindings, halts, waiting }
+        TaintManager { gate: RateGate::new(&context.config), context, bindings, halts, waiting }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -160,18 +167,18 @@ impl Controller for TaintManager {
     /// Bindings that must be evicted from a cluster, or are being evicted.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let placements = &self.context.placements;
-        let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
-        let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
+        let tainted = if self.evicts_by_taint() { self.gate.tainted_clusters() } else { Vec::new() };
+        let from_tainted = tainted.iter().flat_map(|cluster| placements.bindings_in(cluster));
         // Without duplicates, even if a worker finishes a key before the next one is found.
-        let keys: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
+        let keys: HashSet<BindingKey> = placements.all_evicted_bindings().into_iter().chain(from_tainted).collect();
         Ok(keys.into_iter().collect())
     }
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.cluster {
-            let deleted = self.gate.gone(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
-            let concerned = deleted.iter().flat_map(|name| self.learn(name, None));
-            concerned.for_each(|key| self.bindings.add(key));
+            let deleted = self.gate.deleted_clusters(|name| keys.contains(&NamespacedName::cluster_scoped(name)));
+            let affected = deleted.iter().flat_map(|name| self.update_cluster(name, None));
+            affected.for_each(|key| self.bindings.add(key));
         }
     }
 
@@ -186,142 +193,161 @@ impl Controller for TaintManager {
         };
         let began = Instant::now();
         let typed: ResourceBinding = decode(&binding)?;
-        let seen = Seen { key: &key, binding: &binding, typed: &typed, now: self.context.now() };
-        let mut planned = Planned {
+        let snapshot = BindingSnapshot { key: &key, binding: &binding, typed: &typed, now: self.context.now() };
+        let mut eviction_plan = EvictionPlan {
             spec: typed.spec.clone(),
-            wait: None,
+            requeue_delay: None,
             cancelled: None,
-            waits: BTreeSet::new(),
+            waiting_clusters: BTreeSet::new(),
             is_processed: false,
         };
         let resource = self.context.kinds.binding(key.scope());
-        let done = self.process(resource, &seen, &mut planned).await;
+        let done = self.process(resource, &snapshot, &mut eviction_plan).await;
         if done.is_ok() {
-            self.waiting.put(&key, std::mem::take(&mut planned.waits));
+            self.waiting.put(&key, std::mem::take(&mut eviction_plan.waiting_clusters));
         }
-        if planned.is_processed {
-            self.context.metrics.evicted(&key, began.elapsed(), done.is_ok());
+        if eviction_plan.is_processed {
+            self.context.metrics.record_eviction(&key, began.elapsed(), done.is_ok());
         }
         done
     }
 }
 
 impl TaintManager {
-    async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
+    async fn process(
+        &self,
+        resource: &Resource,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &mut EvictionPlan,
+    ) -> Result<Outcome, Error> {
         // An error while evaluating taints must not delay evictions in progress.
-        let undecided = match self.evict(seen, planned).await {
+        let undecided = match self.evict(snapshot, eviction_plan).await {
             Ok(()) => None,
             Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
             Err(error) => return Err(error),
         };
-        if self.ends_evictions() && !planned.spec.graceful_eviction_tasks.is_empty() {
-            self.settle_evictions(seen, planned).await?;
+        if self.completes_evictions() && !eviction_plan.spec.graceful_eviction_tasks.is_empty() {
+            self.update_tasks(snapshot, eviction_plan).await?;
         }
-        if planned.spec != seen.typed.spec {
-            self.write(resource, seen, planned).await?;
+        if eviction_plan.spec != snapshot.typed.spec {
+            self.write(resource, snapshot, eviction_plan).await?;
         }
         match undecided {
             Some(error) => Err(error),
-            None => Ok(planned.wait.map_or(Outcome::Done, Outcome::Again)),
+            None => Ok(eviction_plan.requeue_delay.map_or(Outcome::Done, Outcome::RequeueAfter)),
         }
     }
 
     /// Evicts from all clusters where an eviction is due and allowed. Records when the next one is due.
-    async fn evict(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+    async fn evict(&self, snapshot: &BindingSnapshot<'_>, eviction_plan: &mut EvictionPlan) -> Result<(), Error> {
         if !self.evicts_by_taint() {
             return Ok(());
         }
-        let (mut due, mut guarded) = (Vec::new(), Vec::new());
-        for target in &seen.typed.spec.clusters {
+        let (mut due, mut limited) = (Vec::new(), Vec::new());
+        for target in &snapshot.typed.spec.clusters {
             let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
             if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
                 continue;
             }
-            planned.is_processed = true;
-            match plan::by_taints(&cluster, &tolerations(seen.binding)?, seen.now) {
+            eviction_plan.is_processed = true;
+            match plan::evaluate_taints(&cluster, &tolerations(snapshot.binding)?, snapshot.now) {
                 TaintDecision::Stay => {}
-                TaintDecision::EvictAt(at) if at > seen.now => planned.look_again(until(at, seen.now)),
-                TaintDecision::EvictAt(_) if self.gate.guards(is_ready(&cluster)) => guarded.push(target.name.as_str()),
+                TaintDecision::EvictAt(at) if at > snapshot.now => {
+                    eviction_plan.requeue_after(delay_until(at, snapshot.now))
+                }
+                TaintDecision::EvictAt(_) if self.gate.is_rate_limited(is_ready(&cluster)) => {
+                    limited.push(target.name.as_str())
+                }
                 TaintDecision::EvictAt(_) => due.push(target.name.as_str()),
             }
         }
-        self.waiting.put(seen.key, due.iter().chain(&guarded).map(|cluster| (*cluster).to_owned()).collect());
-        if guarded.is_empty() {
-            self.gate.forget(seen.key);
+        self.waiting.put(snapshot.key, due.iter().chain(&limited).map(|cluster| (*cluster).to_owned()).collect());
+        if limited.is_empty() {
+            self.gate.forget(snapshot.key);
         } else {
-            match self.gate.ask(seen.key, guarded.len(), Instant::now().into_std()) {
-                Verdict::Go => due.append(&mut guarded),
-                Verdict::Later(wait) => planned.look_again(wait),
+            match self.gate.request_eviction(snapshot.key, limited.len(), Instant::now().into_std()) {
+                Verdict::Evict => due.append(&mut limited),
+                Verdict::RetryAfter(wait) => eviction_plan.requeue_after(wait),
                 Verdict::Halted => {}
             }
         }
-        planned.waits = guarded.iter().map(|cluster| (*cluster).to_owned()).collect();
+        eviction_plan.waiting_clusters = limited.iter().map(|cluster| (*cluster).to_owned()).collect();
         if due.is_empty() {
-            planned.is_processed &= planned.waits.is_empty();
+            eviction_plan.is_processed &= eviction_plan.waiting_clusters.is_empty();
             return Ok(());
         }
-        let spec = &seen.typed.spec;
+        let spec = &snapshot.typed.spec;
         // The replacement of an exclusive workload cannot start before the copy is deleted.
-        let mode = match is_declared(&self.context, seen.binding, spec).await? {
+        let mode = match is_declared_exclusive(&self.context, snapshot.binding, spec).await? {
             true => PurgeMode::Directly,
             false => plan::purge_mode(spec.failover.as_ref(), self.context.config.no_execute_purge_mode.clone()),
         };
-        due.into_iter().try_for_each(|cluster| self.evict_from(cluster, &mode, seen, planned))
+        due.into_iter().try_for_each(|cluster| self.evict_from(cluster, &mode, snapshot, eviction_plan))
     }
 
-    fn evict_from(&self, cluster: &str, mode: &PurgeMode, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
-        let failover = seen.typed.spec.failover.as_ref();
+    fn evict_from(
+        &self,
+        cluster: &str,
+        mode: &PurgeMode,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &mut EvictionPlan,
+    ) -> Result<(), Error> {
+        let failover = snapshot.typed.spec.failover.as_ref();
         let rules = failover.and_then(|failover| failover.cluster.as_ref()?.state_preservation.as_ref());
         let rules =
             rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
-        let state = rules.map(|rules| preserved(rules, &seen.typed.status, cluster)).transpose()?;
+        let state = rules.map(|rules| preserved_labels(rules, &snapshot.typed.status, cluster)).transpose()?;
         let task = GracefulEvictionTask {
             purge_mode: Some(mode.clone()),
             preserved_label_state: state.unwrap_or_default(),
             reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
             producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
-            creation_timestamp: Some(Time(seen.now)),
+            creation_timestamp: Some(Time(snapshot.now)),
             ..GracefulEvictionTask::default()
         };
-        if let Some(evicted) = plan::evict(&planned.spec, cluster, task) {
-            planned.spec = evicted;
+        if let Some(evicted) = plan::evict(&eviction_plan.spec, cluster, task) {
+            eviction_plan.spec = evicted;
         }
         Ok(())
     }
 
     /// Completes and cancels evictions.
-    async fn settle_evictions(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
-        let clusters = self.clusters_of(&planned.spec).await?;
-        let tolerated = tolerations(seen.binding).ok();
+    async fn update_tasks(
+        &self,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &mut EvictionPlan,
+    ) -> Result<(), Error> {
+        let clusters = self.existing_clusters(&eviction_plan.spec).await?;
+        let tolerated = tolerations(snapshot.binding).ok();
         let timeout = self.context.config.periods.graceful_eviction_timeout;
         let before = EvictionInput {
             safety: self.context.config.failover_safety,
-            generation: unstructured::generation(seen.binding),
-            spec: &seen.typed.spec,
-            status: &seen.typed.status,
+            generation: unstructured::generation(snapshot.binding),
+            spec: &snapshot.typed.spec,
+            status: &snapshot.typed.status,
             timeout: SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
             clusters: &clusters,
             tolerations: tolerated.as_deref(),
         };
         if self.evicts_by_taint()
-            && planned.spec == seen.typed.spec
-            && let Some(cancelled) = safety::cancelled(&before, seen.now)
+            && eviction_plan.spec == snapshot.typed.spec
+            && let Some(cancelled) = safety::cancel_tasks(&before, snapshot.now)
         {
-            planned.spec.clone_from(&cancelled.spec);
-            planned.cancelled = Some(cancelled);
+            eviction_plan.spec.clone_from(&cancelled.spec);
+            eviction_plan.cancelled = Some(cancelled);
         }
         // The scheduler has not observed the change made here, so nothing counts as replaced.
-        let generation = if planned.spec == seen.typed.spec { before.generation } else { i64::MAX };
-        let tasks = tasks::tasks(&EvictionInput { spec: &planned.spec, generation, ..before }, seen.now);
-        planned.spec.graceful_eviction_tasks = tasks.tasks;
-        if let Some(at) = tasks.look_again {
-            planned.look_again(until(at, seen.now));
+        let generation = if eviction_plan.spec == snapshot.typed.spec { before.generation } else { i64::MAX };
+        let tasks = tasks::plan_tasks(&EvictionInput { spec: &eviction_plan.spec, generation, ..before }, snapshot.now);
+        eviction_plan.spec.graceful_eviction_tasks = tasks.tasks;
+        if let Some(at) = tasks.next_check {
+            eviction_plan.requeue_after(delay_until(at, snapshot.now));
         }
         Ok(())
     }
 
     /// Existing clusters among the targets and the sources of evictions.
-    async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<Clusters, Error> {
+    async fn existing_clusters(&self, spec: &ResourceBindingSpec) -> Result<Clusters, Error> {
         let targets = spec.clusters.iter().map(|target| &target.name);
         let names = targets.chain(spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster));
         let mut clusters = Clusters::new();
@@ -333,12 +359,17 @@ impl TaintManager {
         Ok(clusters)
     }
 
-    async fn write(&self, resource: &Resource, seen: &Seen<'_>, planned: &Planned) -> Result<(), Error> {
+    async fn write(
+        &self,
+        resource: &Resource,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &EvictionPlan,
+    ) -> Result<(), Error> {
         let context = &self.context;
-        let spec = &planned.spec;
-        let mut binding = Arc::clone(seen.binding);
+        let spec = &eviction_plan.spec;
+        let mut binding = Arc::clone(snapshot.binding);
         // Written first, so that a scheduler that runs in between starts with the right affinity term.
-        if let Some(affinity) = planned.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
+        if let Some(affinity) = eviction_plan.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
             let patch = json!({"status": {"schedulerObservingAffinityName": affinity}});
             binding = Arc::new(context.merge_status(resource, &binding, patch).await?);
         }
@@ -347,74 +378,89 @@ impl TaintManager {
             "clusters": list(json!(spec.clusters)),
             "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
         }});
-        if let Some(home) = self.home(seen, planned).await? {
-            unstructured::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
+        if let Some(original) = self.original_placement(snapshot, eviction_plan).await? {
+            unstructured::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(original));
         }
-        let mut clusters = self.clusters_of(&seen.typed.spec).await?;
-        clusters.append(&mut self.clusters_of(spec).await?);
+        let mut clusters = self.existing_clusters(&snapshot.typed.spec).await?;
+        clusters.append(&mut self.existing_clusters(spec).await?);
         let written = context.merge(resource, &binding, patch).await;
-        self.tell(seen, planned, written.as_ref());
-        self.note(seen, planned, &written?, &clusters).await;
+        self.record_events(snapshot, eviction_plan, written.as_ref());
+        self.record_journal_entries(snapshot, eviction_plan, &written?, &clusters).await;
         Ok(())
     }
 
     /// Adds journal entries for started, continued and completed evictions.
-    async fn note(&self, seen: &Seen<'_>, planned: &Planned, written: &Value, clusters: &Clusters) {
-        let (before, after) = (&seen.typed.spec, &planned.spec);
-        let bound = BindingChange::of(written, before, self.context.config.clock.wall());
-        let tolerations = tolerations(seen.binding).unwrap_or_default();
-        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+    async fn record_journal_entries(
+        &self,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &EvictionPlan,
+        written: &Value,
+        clusters: &Clusters,
+    ) {
+        let (before, after) = (&snapshot.typed.spec, &eviction_plan.spec);
+        let change = BindingChange::from_binding(written, before, self.context.config.clock.wall());
+        let tolerations = tolerations(snapshot.binding).unwrap_or_default();
+        let cancelled_clusters = eviction_plan.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
         let journal = &self.context.journal;
-        journal.note_all(journal::evicted(&bound, (before, after), clusters, &tolerations)).await;
-        let status = &seen.typed.status;
+        journal.add_all(journal::eviction_entries(&change, (before, after), clusters, &tolerations)).await;
+        let status = &snapshot.typed.status;
         journal
-            .note_all(journal::ongoing_eviction_entries(&bound, (before, after), status, called_off, clusters))
+            .add_all(journal::ongoing_eviction_entries(&change, (before, after), status, cancelled_clusters, clusters))
             .await;
     }
 
     /// Original clusters of a workload that is evicted for the first time and has failback enabled.
-    async fn home(&self, seen: &Seen<'_>, planned: &Planned) -> Result<Option<String>, Error> {
-        let spec = &seen.typed.spec;
-        let evicted = planned.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
-        if !evicted || unstructured::annotation(seen.binding, annotation::HOME).is_some() {
+    async fn original_placement(
+        &self,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &EvictionPlan,
+    ) -> Result<Option<String>, Error> {
+        let spec = &snapshot.typed.spec;
+        let evicted = eviction_plan.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
+        if !evicted || unstructured::annotation(snapshot.binding, annotation::HOME).is_some() {
             return Ok(None);
         }
-        if failback::failback_options(&self.context, seen.binding).await?.is_none() {
+        if failback::find_failback_options(&self.context, snapshot.binding).await?.is_none() {
             return Ok(None);
         }
-        let home = serde_json::to_string(&OriginalPlacement::of(spec, &seen.typed.status));
-        home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
+        let original = serde_json::to_string(&OriginalPlacement::from_binding(spec, &snapshot.typed.status));
+        original.map(Some).map_err(|source| Error::Decode { what: "original placement".to_owned(), source })
     }
 
     /// Records events for evictions that completed, were cancelled, or continue beyond their timeout. For the latter
     /// two, the journal records the event of the template.
-    fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: Result<&Value, &Error>) {
+    fn record_events(
+        &self,
+        snapshot: &BindingSnapshot<'_>,
+        eviction_plan: &EvictionPlan,
+        written: Result<&Value, &Error>,
+    ) {
         if written.is_err_and(Error::is_conflict) {
             return;
         }
-        let note = |severity, reason, text: &str| {
-            self.context.events.note_both(seen.binding, &seen.typed.spec, severity, reason, text);
+        let record = |severity, reason, text: &str| {
+            self.context.events.record_with_template(snapshot.binding, &snapshot.typed.spec, severity, reason, text);
         };
-        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
-        for task in &seen.typed.spec.graceful_eviction_tasks {
+        let cancelled_clusters = eviction_plan.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+        for task in &snapshot.typed.spec.graceful_eviction_tasks {
             let cluster = &task.from_cluster;
-            let now = planned.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
+            let now = eviction_plan.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
             match (now, written.is_ok()) {
-                (None, true) if called_off.contains(cluster) => {
+                (None, true) if cancelled_clusters.contains(cluster) => {
                     let text = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
-                    self.context.events.note(seen.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
+                    self.context.events.record(snapshot.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
                 }
                 (None, true) => {
                     let text = format!("Evict from cluster {cluster} succeed.");
-                    note(Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, &text);
+                    record(Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, &text);
                 }
                 (None, false) => {
                     let text = format!("Evict from cluster {cluster} failed.");
-                    note(Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
+                    record(Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
                 }
                 (Some(now), true) if now.message != task.message => {
                     let text = format!("Evict from cluster {cluster} waits: {}.", now.message.trim_end_matches('.'));
-                    self.context.events.note(seen.binding, Severity::Warning, event::EVICTION_WAITS, text);
+                    self.context.events.record(snapshot.binding, Severity::Warning, event::EVICTION_WAITS, text);
                 }
                 (Some(_), _) => {}
             }
@@ -427,17 +473,17 @@ fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
 }
 
 /// True if a binding is being evicted from any cluster.
-fn is_leaving(binding: &Value) -> bool {
+fn has_eviction_tasks(binding: &Value) -> bool {
     unstructured::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
 }
 
 /// True if the targets or tolerations of a binding may have changed.
 fn may_change_placement(change: &Change) -> bool {
     let applied = |binding: &Value| unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
-    change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
+    change.is_generation_changed() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
 }
 
-fn until(at: Timestamp, now: Timestamp) -> Duration {
+fn delay_until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
 }
 
@@ -469,11 +515,11 @@ impl Controller for HaltReporter {
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        let standing =
-            ClusterEvictionState::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
+        let standing = ClusterEvictionState::from_cluster(&cluster)
+            .map_err(|source| Error::Decode { what: name.to_string(), source })?;
         let eviction_rate = self.evictions.gate.eviction_rate();
         let halted = standing.is_halted(&eviction_rate);
-        if halted == standing.shows_halt {
+        if halted == standing.has_halt_condition {
             return Ok(Outcome::Done);
         }
         let mut shown = typed.status.conditions.clone();
@@ -490,7 +536,7 @@ impl Controller for HaltReporter {
         };
         context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
         let before = conditions::find(&typed.status.conditions, kind);
-        context.journal.note(halted_entry(&typed, halted, &message, before, now)).await;
+        context.journal.add(halted_entry(&typed, halted, &message, before, now)).await;
         Ok(Outcome::Done)
     }
 }

@@ -11,10 +11,11 @@ use crate::runtime::config::Config;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::eviction::rate::{self, ClusterEvictionState, EvictionRate, Limits, RateLimiter, Rates};
 
-pub struct Gate {
+/// Decides if and when bindings are evicted.
+pub struct RateGate {
     safety: Safety,
     /// True if evictions by taint are disabled.
-    idle: bool,
+    is_disabled: bool,
     rates: Rates,
     limits: Limits,
     state: Mutex<State>,
@@ -28,87 +29,89 @@ struct State {
     /// Limit of ClusterResourceBindings, which Karmada limits separately.
     cluster_limiter: RateLimiter<BindingKey>,
     /// Bindings that wait while evictions are halted.
-    held: HashSet<BindingKey>,
+    halted: HashSet<BindingKey>,
 }
 
 /// Effects of a changed Cluster.
 #[derive(Debug, Default, PartialEq)]
-pub struct Learned {
+pub struct ClusterUpdate {
     /// Set if the change affects evictions.
-    pub changed: Option<Mattered>,
+    pub changed: Option<EvictionChange>,
     /// Waiting bindings that must be reconciled.
-    pub woken: Vec<BindingKey>,
+    pub resumed: Vec<BindingKey>,
     /// Clusters whose condition `EvictionsHalted` must be updated.
-    pub shows: Vec<String>,
+    pub outdated_conditions: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mattered {
+/// Change of a cluster that affects evictions.
+pub struct EvictionChange {
     /// True if the cluster has or had NoExecute taints.
-    pub evicts: bool,
+    pub has_taint: bool,
 }
 
 /// Decision about an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    Go,
-    Later(Duration),
+    Evict,
+    RetryAfter(Duration),
     /// Halted until the fleet recovers.
     Halted,
 }
 
-impl Gate {
+impl RateGate {
     pub fn new(config: &Config) -> Self {
         let safety = config.failover_safety;
         let rates = config.eviction_rates();
         let bucket = || match safety {
-            Safety::Safe => rates.safe(&EvictionRate::Full),
-            Safety::Karmada => rates.karmada(),
+            Safety::Safe => rates.safe_bucket(&EvictionRate::Full),
+            Safety::Karmada => rates.karmada_bucket(),
         };
         let state = State {
             fleet: BTreeMap::new(),
             eviction_rate: EvictionRate::Full,
             limiter: RateLimiter::new(bucket()),
             cluster_limiter: RateLimiter::new(bucket()),
-            held: HashSet::new(),
+            halted: HashSet::new(),
         };
-        let idle = !config.evicts_by_taint();
+        let is_disabled = !config.evicts_by_taint();
         let limits = Limits { halted: config.unhealthy_cluster_threshold, ..Limits::default() };
-        Gate { safety, idle, rates, limits, state: Mutex::new(state) }
+        RateGate { safety, is_disabled, rates, limits, state: Mutex::new(state) }
     }
 
     /// Updates the state of a cluster, or removes it (`None`).
-    pub fn learn(&self, name: &str, standing: Option<ClusterEvictionState>) -> Learned {
+    pub fn update_cluster(&self, name: &str, standing: Option<ClusterEvictionState>) -> ClusterUpdate {
         let mut state = self.state.lock();
         let old = match standing.clone() {
             Some(standing) => state.fleet.insert(name.to_owned(), standing),
             None => state.fleet.remove(name),
         };
         if old == standing {
-            return Learned::default();
+            return ClusterUpdate::default();
         }
-        let evicts = old.iter().chain(&standing).any(ClusterEvictionState::evicts);
-        let mut learned = Learned { changed: Some(Mattered { evicts }), ..Learned::default() };
-        let halts = self.safety == Safety::Safe && !self.idle;
+        let has_taint = old.iter().chain(&standing).any(ClusterEvictionState::evicts);
+        let mut update = ClusterUpdate { changed: Some(EvictionChange { has_taint }), ..ClusterUpdate::default() };
+        let halts = self.safety == Safety::Safe && !self.is_disabled;
         let eviction_rate =
             if halts { rate::eviction_rate(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
-        let was = std::mem::replace(&mut state.eviction_rate, eviction_rate);
-        if std::mem::discriminant(&was) != std::mem::discriminant(&state.eviction_rate) {
-            let bucket = self.rates.safe(&state.eviction_rate);
-            learned.woken = state.limiter.restart(bucket);
-            learned.woken.extend(std::mem::take(&mut state.held));
+        let previous = std::mem::replace(&mut state.eviction_rate, eviction_rate);
+        if std::mem::discriminant(&previous) != std::mem::discriminant(&state.eviction_rate) {
+            let bucket = self.rates.safe_bucket(&state.eviction_rate);
+            update.resumed = state.limiter.restart(bucket);
+            update.resumed.extend(std::mem::take(&mut state.halted));
         }
-        let misleads = |(_, standing): &(&String, &ClusterEvictionState)| {
-            standing.is_halted(&state.eviction_rate) != standing.shows_halt
+        let is_condition_outdated = |(_, standing): &(&String, &ClusterEvictionState)| {
+            standing.is_halted(&state.eviction_rate) != standing.has_halt_condition
         };
-        learned.shows = state.fleet.iter().filter(misleads).map(|(name, _)| name.clone()).collect();
-        learned
+        update.outdated_conditions =
+            state.fleet.iter().filter(is_condition_outdated).map(|(name, _)| name.clone()).collect();
+        update
     }
 
     /// Known clusters that no longer exist.
-    pub fn gone(&self, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    pub fn deleted_clusters(&self, exists: impl Fn(&str) -> bool) -> Vec<String> {
         let state = self.state.lock();
-        state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
+        state.fleet.keys().filter(|name| !exists(name)).cloned().collect()
     }
 
     pub fn eviction_rate(&self) -> EvictionRate {
@@ -116,36 +119,36 @@ impl Gate {
     }
 
     /// True if a cluster has NoExecute taints.
-    pub fn evicts(&self, cluster: &str) -> bool {
+    pub fn has_no_execute_taint(&self, cluster: &str) -> bool {
         self.state.lock().fleet.get(cluster).is_some_and(ClusterEvictionState::evicts)
     }
 
     /// Clusters with NoExecute taints.
-    pub fn evicting(&self) -> Vec<String> {
+    pub fn tainted_clusters(&self) -> Vec<String> {
         let state = self.state.lock();
         state.fleet.iter().filter(|(_, standing)| standing.evicts()).map(|(name, _)| name.clone()).collect()
     }
 
     /// True if evictions from a cluster are rate-limited.
-    pub fn guards(&self, ready: bool) -> bool {
+    pub fn is_rate_limited(&self, ready: bool) -> bool {
         self.safety == Safety::Karmada || !ready
     }
 
     /// Requests the eviction of a binding from several clusters at once.
-    pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
+    pub fn request_eviction(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
         if matches!(state.eviction_rate, EvictionRate::Halted(_)) {
-            state.held.insert(key.clone());
+            state.halted.insert(key.clone());
             return Verdict::Halted;
         }
-        let apart = self.safety == Safety::Karmada && key.is_cluster_scoped();
-        let limiter = if apart { &mut state.cluster_limiter } else { &mut state.limiter };
+        let is_separate = self.safety == Safety::Karmada && key.is_cluster_scoped();
+        let limiter = if is_separate { &mut state.cluster_limiter } else { &mut state.limiter };
         match limiter.take(key, now) {
             Ok(()) => {
                 (1..clusters).for_each(|_| limiter.spend(now));
-                Verdict::Go
+                Verdict::Evict
             }
-            Err(wait) => Verdict::Later(wait),
+            Err(wait) => Verdict::RetryAfter(wait),
         }
     }
 
@@ -154,6 +157,6 @@ impl Gate {
         let mut state = self.state.lock();
         state.limiter.forget(key);
         state.cluster_limiter.forget(key);
-        state.held.remove(key);
+        state.halted.remove(key);
     }
 }

@@ -27,9 +27,11 @@ pub struct EndpointSliceController {
 impl EndpointSliceController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
         let work = change.object();
-        let keeps_slice = unstructured::label(work, label::ENDPOINT_SLICE_NAME).is_some()
+        let has_slice = unstructured::label(work, label::ENDPOINT_SLICE_NAME).is_some()
             || unstructured::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
-        Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || WorkKey::of(change.object()))
+        Requests::one_if(!change.deleted && has_slice && change.is_generation_or_labels_changed(), || {
+            WorkKey::of(change.object())
+        })
     }
 
     /// Work of an imported slice that another client changed or deleted.
@@ -38,20 +40,23 @@ impl EndpointSliceController {
         if unstructured::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
             return Requests::none();
         }
-        let of = |key: &str| unstructured::annotation(slice, key).unwrap_or_default();
-        let work = WorkKey::new(of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
+        let annotation_value = |key: &str| unstructured::annotation(slice, key).unwrap_or_default();
+        let work = WorkKey::new(annotation_value(annotation::WORK_NAMESPACE), annotation_value(annotation::WORK_NAME));
         Requests::one_if(!work.name.is_empty(), || work)
     }
 
     /// Works with slices of a Service, if a change of its binding can permit or forbid the export.
-    async fn exported(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
+    async fn on_binding(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let binding = change.object();
-        let exported = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-        if unstructured::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
+        let resource = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        if unstructured::kind(resource) != plan::SERVICE_EXPORT
+            || change.initial
+            || !change.is_generation_or_labels_changed()
+        {
             return Ok(Requests::none());
         }
-        let (kinds, service) = (&self.context.kinds, unstructured::text(exported, &["name"]));
-        let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
+        let (kinds, service) = (&self.context.kinds, unstructured::text(resource, &["name"]));
+        let works = self.context.list_with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
         let is_of_namespace = |work: &&Value| {
             unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(unstructured::namespace(binding))
         };
@@ -72,13 +77,13 @@ impl Controller for EndpointSliceController {
         let kinds = &self.context.kinds;
         vec![
             Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.resource_binding]).find(|slices, change| slices.exported(change).boxed()),
+            Source::of([&kinds.resource_binding]).find(|controller, change| controller.on_binding(change).boxed()),
             Source::templates([&kinds.endpoint_slice]).map(Self::on_slice),
         ]
     }
 
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
-        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        let works = self.context.list_labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
         Ok(works.iter().map(|work| WorkKey::of(work.view())).collect())
     }
 
@@ -87,9 +92,10 @@ impl Controller for EndpointSliceController {
         let Some(work) = context.get_full(&context.kinds.work, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
         };
-        let of = |key: &str| unstructured::label(&work, key);
-        let exported = (key.cluster(), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
-        let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
+        let label_value = |key: &str| unstructured::label(&work, key);
+        let service_labels =
+            (key.cluster(), label_value(label::ENDPOINT_SLICE_NAMESPACE), label_value(label::ENDPOINT_SLICE_NAME));
+        let (Some(cluster), Some(namespace), Some(service)) = service_labels else { return self.clean_up(&work).await };
         if unstructured::is_terminating(&work) {
             return self.clean_up(&work).await;
         }
@@ -100,7 +106,7 @@ impl Controller for EndpointSliceController {
         let manifests = unstructured::at(&work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
         let slices = manifests.into_iter().flatten().filter(|slice| unstructured::namespace(slice) == namespace);
         for slice in slices {
-            self.import(&work, &plan::imported(cluster, &work, slice, service)).await?;
+            self.write_imported_slice(&work, &plan::imported_slice(cluster, &work, slice, service)).await?;
         }
         Ok(Outcome::Done)
     }
@@ -115,7 +121,7 @@ impl EndpointSliceController {
         Ok(found.is_some_and(|(_, typed)| plan::is_exported_to(namespace, &typed.spec, service, cluster)))
     }
 
-    async fn import(&self, work: &Value, desired: &Value) -> Result<(), Error> {
+    async fn write_imported_slice(&self, work: &Value, desired: &Value) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.endpoint_slice;
         let existing =
@@ -151,7 +157,7 @@ impl EndpointSliceController {
     async fn delete_imported(&self, work: &Value) -> Result<(), Error> {
         let context = &self.context;
         let id = unstructured::label(work, WORK_PERMANENT_ID).unwrap_or_default();
-        let slices = context.with_id(&context.kinds.endpoint_slice, WORK_PERMANENT_ID, id).await?;
+        let slices = context.list_with_id(&context.kinds.endpoint_slice, WORK_PERMANENT_ID, id).await?;
         for slice in slices.iter().map(|slice| slice.view()).filter(|slice| plan::is_imported_from(slice, work)) {
             context
                 .delete(&context.kinds.endpoint_slice, unstructured::namespace(slice), unstructured::name(slice))

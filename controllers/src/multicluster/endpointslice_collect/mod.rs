@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::{ENDPOINT_SLICE, followed};
+use super::{ENDPOINT_SLICE, collect_member_resource};
 use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::Context;
@@ -22,7 +22,7 @@ use crowsnest_plan::{multicluster_services as plan, services};
 
 /// A Service in a provider cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Provided {
+pub struct ProvidedService {
     cluster: ClusterName,
     namespace: String,
     name: String,
@@ -34,21 +34,23 @@ pub struct EndpointSliceCollectController {
 
 impl EndpointSliceCollectController {
     /// A slice that moved to another Service affects both.
-    fn on_slice(&self, change: &Change) -> Requests<Provided> {
-        if !self.is_enabled() || services::is_brought(change.object()) {
+    fn on_slice(&self, change: &Change) -> Requests<ProvidedService> {
+        if !self.is_enabled() || services::is_imported(change.object()) {
             return Requests::none();
         }
-        let of = |slice: &Value| unstructured::label(slice, services::SERVICE_NAME).map(str::to_owned);
-        let names = [of(change.object()), change.old().and_then(of)].into_iter().flatten();
+        let service_name = |slice: &Value| unstructured::label(slice, services::SERVICE_NAME).map(str::to_owned);
+        let names = [service_name(change.object()), change.old().and_then(service_name)].into_iter().flatten();
         let namespace = unstructured::namespace(change.object());
-        names.map(|name| Provided { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name }).collect()
+        names
+            .map(|name| ProvidedService { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name })
+            .collect()
     }
 
     /// The Service whose EndpointSlices a Work requests or stores.
-    fn provided(work: &Value) -> Option<Provided> {
+    fn provided_service(work: &Value) -> Option<ProvidedService> {
         let cluster = member_of(unstructured::namespace(work))?;
-        let service = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
-        Some(Provided { cluster, namespace: service.namespace, name: service.name })
+        let service = plan::service_of_work(work).filter(|_| plan::provider_of(work).is_none())?;
+        Some(ProvidedService { cluster, namespace: service.namespace, name: service.name })
     }
 
     fn is_enabled(&self) -> bool {
@@ -57,7 +59,7 @@ impl EndpointSliceCollectController {
 }
 
 impl Controller for EndpointSliceCollectController {
-    type Key = Provided;
+    type Key = ProvidedService;
     const NAME: &'static str = "endpointslice-collect-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["endpointsliceCollect"]);
 
@@ -69,37 +71,37 @@ impl Controller for EndpointSliceCollectController {
         let works = Source::of([&self.context.kinds.work]);
         vec![
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
-            works.map(|collecting: &Self, change| {
-                Self::provided(change.object()).filter(|_| collecting.is_enabled()).into()
+            works.map(|controller: &Self, change| {
+                Self::provided_service(change.object()).filter(|_| controller.is_enabled()).into()
             }),
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Provided>, Error> {
+    async fn keys(&self) -> Result<Vec<ProvidedService>, Error> {
         if !self.is_enabled() {
             return Ok(Vec::new());
         }
-        let works = self.context.labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
-        Ok(works.iter().filter_map(|work| Self::provided(work.view())).collect())
+        let works = self.context.list_labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
+        Ok(works.iter().filter_map(|work| Self::provided_service(work.view())).collect())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Provided) -> Result<Outcome, Error> {
-        if self.context.is_left_to_agent(&key.cluster).await? {
+    async fn reconcile(self: Arc<Self>, key: ProvidedService) -> Result<Outcome, Error> {
+        if self.context.is_applied_by_agent(&key.cluster).await? {
             return Ok(Outcome::Done);
         }
-        let desired = self.desired(&key).await?;
+        let desired = self.desired_works(&key).await?;
         for work in &desired {
             write_work(&self.context, work).await?;
         }
         let context = &self.context;
         let resource = &context.kinds.work;
-        let works = context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
-        let execution = execution_namespace(&key.cluster);
+        let works = context.list_with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
+        let work_namespace = execution_namespace(&key.cluster);
         for work in works.iter().map(|work| work.view()) {
-            let is_its = unstructured::namespace(work) == execution
-                && plan::of_work(work).is_some_and(|service| service.namespace == key.namespace);
+            let is_of_service_work = unstructured::namespace(work) == work_namespace
+                && plan::service_of_work(work).is_some_and(|service| service.namespace == key.namespace);
             let is_desired = desired.iter().any(|desired| desired.name == unstructured::name(work));
-            if !is_its || is_desired || !plan::is_collected(work) || unstructured::is_terminating(work) {
+            if !is_of_service_work || is_desired || !plan::is_collected(work) || unstructured::is_terminating(work) {
                 continue;
             }
             match plan::without_service(work) {
@@ -112,27 +114,29 @@ impl Controller for EndpointSliceCollectController {
 }
 
 impl EndpointSliceCollectController {
-    async fn desired(&self, key: &Provided) -> Result<Vec<DesiredWork>, Error> {
+    async fn desired_works(&self, key: &ProvidedService) -> Result<Vec<DesiredWork>, Error> {
         let context = &self.context;
-        let execution = execution_namespace(&key.cluster);
+        let work_namespace = execution_namespace(&key.cluster);
         let name = work_name(plan::MULTI_CLUSTER_SERVICE, &key.name, &key.namespace);
-        let wanted = context.get_full(&context.kinds.work, &execution, &name).await?;
-        if wanted.is_none_or(|work| unstructured::is_terminating(&work)) {
+        let request = context.get_full(&context.kinds.work, &work_namespace, &name).await?;
+        if request.is_none_or(|work| unstructured::is_terminating(&work)) {
             return Ok(Vec::new());
         }
-        let Some(slices) = followed(context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let Some(slices) = collect_member_resource(context, &key.cluster, ENDPOINT_SLICE).await? else {
+            return Ok(Vec::new());
+        };
         let mut desired = Vec::new();
         for slice in context.cache.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
             let slice = slice.view();
-            if !services::is_of_service(slice, &key.name) {
+            if !services::belongs_to_service(slice, &key.name) {
                 continue;
             }
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
-            let existing = context.get_full(&context.kinds.work, &execution, &name).await?;
-            if existing.as_ref().is_some_and(|existing| plan::source_of(existing).is_some()) {
-                return Err(Error::Waiting(format!("work {execution}/{name} is another provider's slice")));
+            let existing = context.get_full(&context.kinds.work, &work_namespace, &name).await?;
+            if existing.as_ref().is_some_and(|existing| plan::provider_of(existing).is_some()) {
+                return Err(Error::Waiting(format!("work {work_namespace}/{name} is another provider's slice")));
             }
-            desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
+            desired.push(plan::collected_work(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
         Ok(desired)
     }

@@ -23,18 +23,18 @@ use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services};
 pub struct MultiClusterIngressController {
     context: Arc<Context>,
     /// Backend services by MultiClusterIngress.
-    known: Mutex<BTreeMap<NamespacedName, BTreeSet<String>>>,
+    backends: Mutex<BTreeMap<NamespacedName, BTreeSet<String>>>,
 }
 
 impl MultiClusterIngressController {
     fn on_ingress(&self, change: &Change) -> Requests<NamespacedName> {
         match change.current().map(decode::<MultiClusterIngress>).transpose() {
             Ok(Some(ingress)) => {
-                self.known.lock().insert(change.key(), plan::backends(&ingress.spec));
+                self.backends.lock().insert(change.key(), plan::backends(&ingress.spec));
                 change.key().into()
             }
             Ok(None) => {
-                self.known.lock().remove(&change.key());
+                self.backends.lock().remove(&change.key());
                 Requests::none()
             }
             Err(error) => {
@@ -47,9 +47,9 @@ impl MultiClusterIngressController {
     fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
         let clusters = |binding: &Value| unstructured::at(binding, &["spec", "clusters"]).cloned();
         let binding = change.object();
-        let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
-        match is_moved && unstructured::text(binding, &["spec", "resource", "kind"]) == "Service" {
-            true => self.in_front_of(
+        let is_changed = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
+        match is_changed && unstructured::text(binding, &["spec", "resource", "kind"]) == "Service" {
+            true => self.find_by_backend(
                 unstructured::namespace(binding),
                 unstructured::text(binding, &["spec", "resource", "name"]),
             ),
@@ -63,20 +63,21 @@ impl MultiClusterIngressController {
     }
 
     /// MultiClusterIngresses with a backend service.
-    fn in_front_of(&self, namespace: &str, service: &str) -> Requests<NamespacedName> {
-        let known = self.known.lock();
-        let of_it = known.iter().filter(|(key, backends)| key.namespace == namespace && backends.contains(service));
-        of_it.map(|(key, _)| key.clone()).collect()
+    fn find_by_backend(&self, namespace: &str, service: &str) -> Requests<NamespacedName> {
+        let by_ingress = self.backends.lock();
+        let matching =
+            by_ingress.iter().filter(|(key, backends)| key.namespace == namespace && backends.contains(service));
+        matching.map(|(key, _)| key.clone()).collect()
     }
 }
 
 impl Controller for MultiClusterIngressController {
     type Key = NamespacedName;
     const NAME: &'static str = "multicluster-ingresses";
-    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE_SWITCH;
 
     fn new(setup: &Setup) -> Self {
-        MultiClusterIngressController { context: Arc::clone(&setup.context), known: Mutex::default() }
+        MultiClusterIngressController { context: Arc::clone(&setup.context), backends: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -84,8 +85,9 @@ impl Controller for MultiClusterIngressController {
         let services = Source::of([&kinds.multi_cluster_service]);
         vec![
             Source::of([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
-            services.map(|ingresses: &Self, change| {
-                ingresses.in_front_of(unstructured::namespace(change.object()), unstructured::name(change.object()))
+            services.map(|controller: &Self, change| {
+                controller
+                    .find_by_backend(unstructured::namespace(change.object()), unstructured::name(change.object()))
             }),
             Source::of([&kinds.resource_binding]).map(Self::on_binding),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
@@ -93,7 +95,7 @@ impl Controller for MultiClusterIngressController {
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
-        Ok(self.known.lock().keys().cloned().collect())
+        Ok(self.backends.lock().keys().cloned().collect())
     }
 
     async fn reconcile(self: Arc<Self>, NamespacedName { namespace, name }: NamespacedName) -> Result<Outcome, Error> {
@@ -107,19 +109,19 @@ impl Controller for MultiClusterIngressController {
         let all = context.clusters().await?;
         let mut services = Vec::new();
         for service in plan::backends(&typed.spec) {
-            let clusters = self.clusters(&namespace, &service, &all).await?;
+            let clusters = self.service_clusters(&namespace, &service, &all).await?;
             services.push((service, clusters));
         }
         let mut blocked = BTreeSet::new();
         for cluster in services.iter().flat_map(|(_, clusters)| clusters) {
             let status = context.cluster(cluster).await?;
-            let takes_none = |action: &String| action == RemedyAction::TrafficControl.as_str();
-            if status.is_some_and(|one| one.status.remedy_actions.iter().any(takes_none)) {
+            let blocks_traffic = |action: &String| action == RemedyAction::TrafficControl.as_str();
+            if status.is_some_and(|cluster| cluster.status.remedy_actions.iter().any(blocks_traffic)) {
                 blocked.insert(cluster.clone());
             }
         }
-        let wanted = plan::status(services, |cluster| blocked.contains(cluster));
-        if let Some(patch) = plan::patch(&typed.status, &wanted) {
+        let desired = plan::status(services, |cluster| blocked.contains(cluster));
+        if let Some(patch) = plan::patch(&typed.status, &desired) {
             context.merge_status(resource, &ingress, patch).await?;
         }
         Ok(Outcome::Done)
@@ -128,12 +130,19 @@ impl Controller for MultiClusterIngressController {
 
 impl MultiClusterIngressController {
     /// Clusters of a service: the providers of its MultiClusterService, otherwise the targets of its binding.
-    async fn clusters(&self, namespace: &str, service: &str, all: &[ClusterName]) -> Result<BTreeSet<String>, Error> {
+    async fn service_clusters(
+        &self,
+        namespace: &str,
+        service: &str,
+        all: &[ClusterName],
+    ) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;
-        let spanning = context.get_full(&context.kinds.multi_cluster_service, namespace, service).await?;
-        let named: BTreeSet<String> = match spanning.filter(|spanning| !unstructured::is_terminating(spanning)) {
-            Some(spanning) => {
-                let typed: MultiClusterService = decode(&spanning)?;
+        let multi_cluster_service = context.get_full(&context.kinds.multi_cluster_service, namespace, service).await?;
+        let names: BTreeSet<String> = match multi_cluster_service
+            .filter(|multi_cluster_service| !unstructured::is_terminating(multi_cluster_service))
+        {
+            Some(multi_cluster_service) => {
+                let typed: MultiClusterService = decode(&multi_cluster_service)?;
                 multicluster_services::clusters(&typed.spec.provider_clusters, all)
             }
             None => {
@@ -144,6 +153,6 @@ impl MultiClusterIngressController {
                 targets.map(|target| unstructured::text(target, &["name"]).to_owned()).collect()
             }
         };
-        Ok(named.into_iter().filter(|name| all.iter().any(|one| one.as_str() == name)).collect())
+        Ok(names.into_iter().filter(|name| all.iter().any(|one| one.as_str() == name)).collect())
     }
 }

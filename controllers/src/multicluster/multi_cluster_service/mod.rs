@@ -26,14 +26,14 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::bindings::binding_key_of;
 use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
-use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
+use crowsnest_plan::multicluster_services::{self as plan, Role, ServiceBindingPlan};
 
-/// Works often change in groups, which are processed together.
-const GATHER: Duration = Duration::from_millis(100);
+/// Delay of a reconciliation after a change of a Work. Works often change in groups, which are processed together.
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 
 pub struct MultiClusterServiceController {
     context: Arc<Context>,
-    known: Mutex<BTreeSet<NamespacedName>>,
+    services: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl MultiClusterServiceController {
@@ -42,19 +42,19 @@ impl MultiClusterServiceController {
             return Requests::none();
         }
         match change.deleted {
-            true => self.known.lock().remove(&change.key()),
-            false => self.known.lock().insert(change.key()),
+            true => self.services.lock().remove(&change.key()),
+            false => self.services.lock().insert(change.key()),
         };
-        Requests::one_if(change.is_marked(), || change.key())
+        Requests::one_if(change.is_generation_or_labels_changed(), || change.key())
     }
 
     fn on_service(&self, change: &Change) -> Requests<NamespacedName> {
         let key = change.key();
-        Requests::one_if(self.known.lock().contains(&key), || key.clone())
+        Requests::one_if(self.services.lock().contains(&key), || key.clone())
     }
 
     fn on_work(&self, change: &Change) -> Requests<NamespacedName> {
-        Requests::from(plan::of_work(change.object()).filter(|_| self.is_enabled())).after(GATHER)
+        Requests::from(plan::service_of_work(change.object()).filter(|_| self.is_enabled())).after(BATCH_DELAY)
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
@@ -74,10 +74,10 @@ impl MultiClusterServiceController {
 impl Controller for MultiClusterServiceController {
     type Key = NamespacedName;
     const NAME: &'static str = "multiclusterservice-controller";
-    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE_SWITCH;
 
     fn new(setup: &Setup) -> Self {
-        MultiClusterServiceController { context: Arc::clone(&setup.context), known: Mutex::default() }
+        MultiClusterServiceController { context: Arc::clone(&setup.context), services: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -91,19 +91,19 @@ impl Controller for MultiClusterServiceController {
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
-        Ok(self.known.lock().iter().cloned().collect())
+        Ok(self.services.lock().iter().cloned().collect())
     }
 
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_service;
         let Some(mut mcs) = context.get_full(resource, &key.namespace, &key.name).await? else {
-            self.withdraw(&key).await?;
+            self.release(&key).await?;
             return Ok(Outcome::Done);
         };
         let typed: MultiClusterService = decode(&mcs)?;
         if unstructured::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
-            self.withdraw(&key).await?;
+            self.release(&key).await?;
             context.remove_finalizer(resource, &mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER).await?;
             return Ok(Outcome::Done);
         }
@@ -113,36 +113,36 @@ impl Controller for MultiClusterServiceController {
             let patch = json!({"metadata": {"finalizers": finalizers}});
             mcs = Arc::new(context.merge(resource, &mcs, patch).await?);
         }
-        let exposed = self.expose(&mcs, &typed.spec).await;
+        let bound = self.claim_and_bind(&mcs, &typed.spec).await;
         let dispatched = self.dispatch(&key, &mcs, &typed.spec).await;
         // A write conflict is not a failure of the MultiClusterService; it is retried immediately.
-        let met = |error: &Error| error.is_conflict();
-        if !exposed.as_ref().is_err_and(met) && !dispatched.as_ref().is_err_and(met) {
-            self.tell(&mcs, &typed, &exposed, &dispatched).await?;
+        let is_conflict = |error: &Error| error.is_conflict();
+        if !bound.as_ref().is_err_and(is_conflict) && !dispatched.as_ref().is_err_and(is_conflict) {
+            self.write_status(&mcs, &typed, &bound, &dispatched).await?;
         }
-        exposed?;
+        bound?;
         dispatched.map(|_| Outcome::Done)
     }
 }
 
 impl MultiClusterServiceController {
     /// Claims and binds the Service, and requests the EndpointSlices of the provider clusters.
-    async fn expose(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
+    async fn claim_and_bind(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;
         let all = context.clusters().await?;
         let (providers, consumers) =
             (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
         for provider in &providers {
             if self.is_usable(mcs, provider, Role::Provider).await? {
-                write_work(context, &plan::provided(provider, mcs)).await?;
+                write_work(context, &plan::provider_work(provider, mcs)).await?;
             }
         }
         let key = unstructured::key(mcs);
-        for work in self.works(&key).await?.iter().filter(|work| plan::is_provided(work)) {
-            let provides = cluster_of_execution_namespace(unstructured::namespace(work))
+        for work in self.list_works(&key).await?.iter().filter(|work| plan::is_provider_work(work)) {
+            let is_provider = cluster_of_execution_namespace(unstructured::namespace(work))
                 .is_some_and(|cluster| providers.contains(cluster));
-            if !provides {
-                self.delete(work).await?;
+            if !is_provider {
+                self.delete_work(work).await?;
             }
         }
         let Some(service) = context.get_full(&context.kinds.service, &key.namespace, &key.name).await? else {
@@ -157,10 +157,10 @@ impl MultiClusterServiceController {
         let existing = context.get_full(resource, &key.namespace, &binding.name).await?;
         let clusters = providers.union(&consumers).cloned().collect();
         match plan::bind(mcs, &service, &clusters, existing.as_deref(), &binding.name) {
-            Bind::Keep => Ok(()),
-            Bind::Create(binding) => context.create(resource, &binding).await.map(drop),
-            Bind::Update(binding) => context.replace(resource, &binding).await.map(drop),
-            Bind::WaitForGarbageCollection => Err(Error::Waiting(
+            ServiceBindingPlan::Keep => Ok(()),
+            ServiceBindingPlan::Create(binding) => context.create(resource, &binding).await.map(drop),
+            ServiceBindingPlan::Update(binding) => context.replace(resource, &binding).await.map(drop),
+            ServiceBindingPlan::WaitForGarbageCollection => Err(Error::Waiting(
                 "failed to update binding due to different owner reference UID, will try again later after binding is \
                  garbage collected"
                     .to_owned(),
@@ -171,11 +171,11 @@ impl MultiClusterServiceController {
     /// True if a cluster can be used; otherwise an event reports the reason.
     async fn is_usable(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
         let cluster = self.context.cluster(name).await?;
-        let Some((reason, text)) = plan::unusable(name, cluster.as_deref(), role) else {
+        let Some((reason, text)) = plan::unusable_reason(name, cluster.as_deref(), role) else {
             let execution = execution_namespace(name);
             return self.context.exists(&self.context.kinds.namespace, "", &execution).await;
         };
-        self.context.events.note(mcs, Severity::Warning, reason, text);
+        self.context.events.record(mcs, Severity::Warning, reason, text);
         Ok(false)
     }
 
@@ -185,14 +185,14 @@ impl MultiClusterServiceController {
         let all = context.clusters().await?;
         let (providers, consumers) =
             (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
-        let works = self.works(key).await?;
+        let works = self.list_works(key).await?;
         let source = |work: &&Value| {
             let provider = cluster_of_execution_namespace(unstructured::namespace(work))
                 .filter(|cluster| providers.contains(*cluster));
             plan::is_collected(work) && !unstructured::is_terminating(work) && provider.is_some()
         };
         let sources: Vec<&Value> = works.iter().filter(source).collect();
-        let (mut wanted, mut skipped) = (BTreeSet::new(), BTreeSet::new());
+        let (mut desired, mut skipped) = (BTreeSet::new(), BTreeSet::new());
         for consumer in consumers.iter().filter(|_| !sources.is_empty()) {
             if !self.is_usable(mcs, consumer, Role::Consumer).await? {
                 skipped.insert(consumer.clone());
@@ -201,15 +201,15 @@ impl MultiClusterServiceController {
             for work in &sources {
                 let provider = cluster_of_execution_namespace(unstructured::namespace(work)).unwrap_or_default();
                 if provider != consumer {
-                    wanted.extend(self.send(consumer, provider, work).await?);
+                    desired.extend(self.dispatch_slice(consumer, provider, work).await?);
                 }
             }
         }
-        for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
+        for work in works.iter().filter(|work| plan::provider_of(work).is_some()) {
             let consumer = cluster_of_execution_namespace(unstructured::namespace(work)).unwrap_or_default();
-            let stays = wanted.contains(&WorkKey::of(work));
-            if !stays && !skipped.contains(consumer) {
-                self.delete(work).await?;
+            let is_desired = desired.contains(&WorkKey::of(work));
+            if !is_desired && !skipped.contains(consumer) {
+                self.delete_work(work).await?;
             }
         }
         self.remove_finalizers(&works).await?;
@@ -217,33 +217,33 @@ impl MultiClusterServiceController {
     }
 
     /// Writes the Work of one EndpointSlice for a consumer. Returns its key.
-    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
+    async fn dispatch_slice(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
-        let there = context.get_full(&context.kinds.work, &execution, unstructured::name(source)).await?;
-        let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
-        let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
+        let existing = context.get_full(&context.kinds.work, &execution, unstructured::name(source)).await?;
+        let is_taken = existing.is_some_and(|work| plan::provider_of(&work) != Some(provider));
+        let Some(work) = plan::dispatched_work(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
         Ok(Some(WorkKey::new(work.namespace, work.name)))
     }
 
     /// Removes the finalizers of collected Works that are being deleted, after the dispatched ones were deleted.
     async fn remove_finalizers(&self, works: &[Value]) -> Result<(), Error> {
-        let held = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
+        let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
         for work in works.iter().filter(|work| unstructured::is_terminating(work)) {
-            self.context.remove_finalizer(&self.context.kinds.work, work, held).await?;
+            self.context.remove_finalizer(&self.context.kinds.work, work, finalizer).await?;
         }
         Ok(())
     }
 
-    async fn works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
+    async fn list_works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let resource = &self.context.kinds.work;
-        let works = self.context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
-        let is_its = |work: &&Value| plan::of_work(work).as_ref() == Some(key);
+        let works = self.context.list_with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
+        let is_its = |work: &&Value| plan::service_of_work(work).as_ref() == Some(key);
         Ok(works.iter().map(|work| work.view()).filter(is_its).cloned().collect())
     }
 
-    async fn delete(&self, work: &Value) -> Result<(), Error> {
+    async fn delete_work(&self, work: &Value) -> Result<(), Error> {
         if unstructured::is_terminating(work) {
             return Ok(());
         }
@@ -251,16 +251,16 @@ impl MultiClusterServiceController {
     }
 
     /// Releases the Service, and deletes all Works that were created for it. Its binding is kept.
-    async fn withdraw(&self, key: &NamespacedName) -> Result<(), Error> {
+    async fn release(&self, key: &NamespacedName) -> Result<(), Error> {
         let context = &self.context;
-        let works = self.works(key).await?;
+        let works = self.list_works(key).await?;
         for work in works.iter().filter(|work| !plan::is_collected(work)) {
-            self.delete(work).await?;
+            self.delete_work(work).await?;
         }
         for work in works.iter().filter(|work| plan::is_collected(work) && !unstructured::is_terminating(work)) {
             match plan::without_service(work) {
                 Some(patch) => context.merge(&context.kinds.work, work, patch).await.map(drop)?,
-                None => self.delete(work).await?,
+                None => self.delete_work(work).await?,
             }
         }
         self.remove_finalizers(&works).await?;
@@ -271,37 +271,44 @@ impl MultiClusterServiceController {
             let object = context.get_full(resource, &key.namespace, name).await?;
             let object = object
                 .filter(|object| unstructured::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
-            if let Some(released) = object.and_then(|object| plan::released(&object)) {
+            if let Some(released) = object.and_then(|object| plan::release(&object)) {
                 context.replace(resource, &released).await?;
             }
         }
         Ok(())
     }
 
-    async fn tell(
+    /// Writes the conditions of the Service and of the EndpointSlices.
+    async fn write_status(
         &self,
         mcs: &Value,
         typed: &MultiClusterService,
-        exposed: &Result<(), Error>,
+        bound: &Result<(), Error>,
         dispatched: &Result<bool, Error>,
     ) -> Result<(), Error> {
-        let shown = typed.status.conditions.as_deref().unwrap_or_default();
-        let mut conditions: Vec<Condition> = shown.to_vec();
-        let applied = match exposed {
+        let reported = typed.status.conditions.as_deref().unwrap_or_default();
+        let mut conditions: Vec<Condition> = reported.to_vec();
+        let applied = match bound {
             Ok(()) => (true, "ServiceAppliedSucceed", "Service is propagated to target clusters.".to_owned()),
             Err(error) => (false, "ServiceAppliedFailed", error.message()),
         };
-        let mut changed = self.set(mcs, &mut conditions, condition::SERVICE_APPLIED, applied, SYNCED);
-        let is_shown = conditions::find(shown, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
-        let sent = match dispatched {
-            Ok(any) if *any || is_shown => {
+        let mut changed = self.set_condition(mcs, &mut conditions, condition::SERVICE_APPLIED, applied, SYNC_EVENTS);
+        let is_reported = conditions::find(reported, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
+        let dispatch_condition = match dispatched {
+            Ok(any) if *any || is_reported => {
                 Some((true, "EndpointSliceDispatchedSucceed", "EndpointSlice are dispatched successfully".to_owned()))
             }
             Ok(_) => None,
             Err(error) => Some((false, "EndpointSliceDispatchedFailed", error.message())),
         };
-        if let Some(sent) = sent {
-            changed |= self.set(mcs, &mut conditions, condition::ENDPOINT_SLICE_DISPATCHED, sent, DISPATCHED);
+        if let Some(dispatch_condition) = dispatch_condition {
+            changed |= self.set_condition(
+                mcs,
+                &mut conditions,
+                condition::ENDPOINT_SLICE_DISPATCHED,
+                dispatch_condition,
+                DISPATCH_EVENTS,
+            );
         }
         let has_status = unstructured::at(mcs, &["status", "loadBalancer"]).is_some();
         if changed || !has_status {
@@ -312,23 +319,25 @@ impl MultiClusterServiceController {
     }
 
     /// Sets a condition, with an event if it changed. Returns true if it changed.
-    fn set(
+    fn set_condition(
         &self,
         mcs: &Value,
         conditions: &mut Vec<Condition>,
         kind: &str,
-        (good, reason, message): (bool, &str, String),
+        (is_met, reason, message): (bool, &str, String),
         [succeeded, failed]: [&'static str; 2],
     ) -> bool {
-        let new = conditions::condition(kind, good, reason, message.clone(), self.context.now());
+        let new = conditions::condition(kind, is_met, reason, message.clone(), self.context.now());
         let changed = conditions::set(conditions, new);
         if changed {
-            let (severity, reason) = if good { (Severity::Normal, succeeded) } else { (Severity::Warning, failed) };
-            self.context.events.note(mcs, severity, reason, message);
+            let (severity, reason) = if is_met { (Severity::Normal, succeeded) } else { (Severity::Warning, failed) };
+            self.context.events.record(mcs, severity, reason, message);
         }
         changed
     }
 }
 
-const SYNCED: [&str; 2] = [event::SYNC_SERVICE_SUCCEED, event::SYNC_SERVICE_FAILED];
-const DISPATCHED: [&str; 2] = [event::DISPATCH_ENDPOINT_SLICE_SUCCEED, event::DISPATCH_ENDPOINT_SLICE_FAILED];
+/// Reasons of the events about the Service: success and failure.
+const SYNC_EVENTS: [&str; 2] = [event::SYNC_SERVICE_SUCCEED, event::SYNC_SERVICE_FAILED];
+/// Reasons of the events about dispatched EndpointSlices: success and failure.
+const DISPATCH_EVENTS: [&str; 2] = [event::DISPATCH_ENDPOINT_SLICE_SUCCEED, event::DISPATCH_ENDPOINT_SLICE_FAILED];

@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::{ENDPOINT_SLICE, followed};
+use super::{ENDPOINT_SLICE, collect_member_resource};
 use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::Context;
@@ -22,16 +22,16 @@ use crowsnest_plan::work::construct::DesiredWork;
 
 /// A Service in a member that is or was exported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Exported {
+pub struct ExportedService {
     cluster: ClusterName,
     namespace: String,
     name: String,
 }
 
 /// The Service of this name in the namespace of a changed member object.
-fn exported(change: &Change, name: &str) -> Option<Exported> {
+fn exported_service(change: &Change, name: &str) -> Option<ExportedService> {
     let namespace = unstructured::namespace(change.object()).to_owned();
-    (!name.is_empty()).then(|| Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
+    (!name.is_empty()).then(|| ExportedService { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
 }
 
 const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
@@ -41,23 +41,23 @@ pub struct ServiceExportController {
 }
 
 impl ServiceExportController {
-    fn on_export(&self, change: &Change) -> Requests<Exported> {
-        exported(change, unstructured::name(change.object())).into()
+    fn on_export(&self, change: &Change) -> Requests<ExportedService> {
+        exported_service(change, unstructured::name(change.object())).into()
     }
 
     /// A slice that moved to another Service affects both.
-    fn on_slice(&self, change: &Change) -> Requests<Exported> {
+    fn on_slice(&self, change: &Change) -> Requests<ExportedService> {
         let service = |slice: &Value| unstructured::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
-        if plan::is_brought(change.object()) {
+        if plan::is_imported(change.object()) {
             return Requests::none();
         }
         let names = [Some(service(change.object())), change.old().map(service)];
-        names.into_iter().flatten().filter_map(|name| exported(change, &name)).collect()
+        names.into_iter().flatten().filter_map(|name| exported_service(change, &name)).collect()
     }
 }
 
 impl Controller for ServiceExportController {
-    type Key = Exported;
+    type Key = ExportedService;
     const NAME: &'static str = "service-export-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["serviceExport"]);
 
@@ -70,68 +70,73 @@ impl Controller for ServiceExportController {
             Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
             // The Work contains a ServiceExport, or stores a collected slice.
-            Source::of([&self.context.kinds.work]).map(|_, change| exports_of(change.object()).into_iter().collect()),
+            Source::of([&self.context.kinds.work])
+                .map(|_, change| referenced_services(change.object()).into_iter().collect()),
         ]
     }
 
-    async fn keys(&self) -> Result<Vec<Exported>, Error> {
-        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
-        Ok(works.iter().flat_map(|work| exports_of(work.view())).collect())
+    async fn keys(&self) -> Result<Vec<ExportedService>, Error> {
+        let works = self.context.list_labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        Ok(works.iter().flat_map(|work| referenced_services(work.view())).collect())
     }
 
-    async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
-        if self.context.is_left_to_agent(&key.cluster).await? {
+    async fn reconcile(self: Arc<Self>, key: ExportedService) -> Result<Outcome, Error> {
+        if self.context.is_applied_by_agent(&key.cluster).await? {
             return Ok(Outcome::Done);
         }
-        let desired = self.desired(&key).await?;
+        let desired = self.desired_works(&key).await?;
         for work in &desired {
             write_work(&self.context, work).await?;
         }
         let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == unstructured::name(work));
-        for work in self.works_of(&key).await?.iter().filter(|work| !is_desired(work)) {
-            self.withdraw(work).await?;
+        for work in self.list_works(&key).await?.iter().filter(|work| !is_desired(work)) {
+            self.remove_export(work).await?;
         }
         Ok(Outcome::Done)
     }
 }
 
 impl ServiceExportController {
-    async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
-        let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
+    async fn desired_works(&self, key: &ExportedService) -> Result<Vec<DesiredWork>, Error> {
+        let Some(exports) = collect_member_resource(&self.context, &key.cluster, SERVICE_EXPORT).await? else {
+            return Ok(Vec::new());
+        };
         let cache = &self.context.cache;
         let export = cache.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
         if export.is_none_or(|export| unstructured::is_terminating(export.view())) {
             return Ok(Vec::new());
         }
-        let Some(slices) = followed(&self.context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let Some(slices) = collect_member_resource(&self.context, &key.cluster, ENDPOINT_SLICE).await? else {
+            return Ok(Vec::new());
+        };
         let mut desired = Vec::new();
         for slice in cache.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
             let slice = slice.view();
-            if !plan::is_of_service(slice, &key.name) {
+            if !plan::belongs_to_service(slice, &key.name) {
                 continue;
             }
             let execution = execution_namespace(&key.cluster);
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
             let existing = self.context.get_full(&self.context.kinds.work, &execution, &name).await?;
-            desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
+            desired.push(plan::collected_work(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
         Ok(desired)
     }
 
-    async fn works_of(&self, key: &Exported) -> Result<Vec<Value>, Error> {
+    async fn list_works(&self, key: &ExportedService) -> Result<Vec<Value>, Error> {
         let resource = &self.context.kinds.work;
-        let works = self.context.with_label(resource, label::ENDPOINT_SLICE_NAME, &key.name).await?;
-        let is_of = |work: &&Value| kept_for(work).as_ref() == Some(key);
+        let works = self.context.list_with_label(resource, label::ENDPOINT_SLICE_NAME, &key.name).await?;
+        let is_of = |work: &&Value| stored_service(work).as_ref() == Some(key);
         Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
     }
 
     /// Removes ServiceExport from the Work of a slice that is no longer exported.
-    async fn withdraw(&self, work: &Value) -> Result<(), Error> {
+    async fn remove_export(&self, work: &Value) -> Result<(), Error> {
         let resource = &self.context.kinds.work;
-        if unstructured::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
+        if unstructured::is_terminating(work) || !plan::managers(work).contains(plan::SERVICE_EXPORT) {
             return Ok(());
         }
-        match plan::without_export(work) {
+        match plan::release_export(work) {
             Some(patch) => self.context.merge(resource, work, patch).await.map(drop),
             None => self.context.delete(resource, unstructured::namespace(work), unstructured::name(work)).await,
         }
@@ -139,25 +144,25 @@ impl ServiceExportController {
 }
 
 /// Services that a Work refers to: those of ServiceExports in it, and that of the slice it stores.
-fn exports_of(work: &Value) -> Vec<Exported> {
+fn referenced_services(work: &Value) -> Vec<ExportedService> {
     let manifests = unstructured::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
     let is_export =
         |manifest: &&Value| (unstructured::api_version(manifest), unstructured::kind(manifest)) == SERVICE_EXPORT;
     let exports = manifests.into_iter().flatten().filter(is_export);
-    let taken = exports.filter_map(|export| {
+    let exported = exports.filter_map(|export| {
         let cluster = member_of(unstructured::namespace(work))?;
-        Some(Exported {
+        Some(ExportedService {
             cluster,
             namespace: unstructured::namespace(export).to_owned(),
             name: unstructured::name(export).to_owned(),
         })
     });
-    taken.chain(kept_for(work)).collect()
+    exported.chain(stored_service(work)).collect()
 }
 
-fn kept_for(work: &Value) -> Option<Exported> {
+fn stored_service(work: &Value) -> Option<ExportedService> {
     let cluster = ClusterName::parse(cluster_of_execution_namespace(unstructured::namespace(work))?).ok()?;
     let namespace = unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
     let name = unstructured::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
-    Some(Exported { cluster, namespace, name })
+    Some(ExportedService { cluster, namespace, name })
 }

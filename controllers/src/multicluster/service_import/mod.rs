@@ -25,7 +25,7 @@ pub struct ServiceImportController {
 impl ServiceImportController {
     /// The import of a derived Service that another client changed or deleted. A Service without an import belongs to
     /// a user.
-    async fn derived_from(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
+    async fn on_derived_service(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
         let import = unstructured::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
         let Some(import) = import else { return Ok(Requests::none()) };
         let namespace = unstructured::namespace(change.object());
@@ -47,7 +47,7 @@ impl Controller for ServiceImportController {
         let kinds = &self.context.kinds;
         vec![
             Source::templates([&kinds.service_import]).map(|_, change| change.key().into()),
-            Source::of([&kinds.service]).find(|imports, change| imports.derived_from(change).boxed()),
+            Source::of([&kinds.service]).find(|controller, change| controller.on_derived_service(change).boxed()),
         ]
     }
 
@@ -69,18 +69,18 @@ impl Controller for ServiceImportController {
         if !plan::has_derived_service(&import) {
             return Ok(Outcome::Done);
         }
-        match self.derive(&import).await {
-            Ok(wrote) => {
-                if wrote {
+        match self.write_derived_service(&import).await {
+            Ok(is_written) => {
+                if is_written {
                     let text = format!("Sync derived service for serviceImport({name}) succeed.");
-                    context.events.note(&import, Severity::Normal, event::SYNC_DERIVED_SERVICE_SUCCEED, text);
+                    context.events.record(&import, Severity::Normal, event::SYNC_DERIVED_SERVICE_SUCCEED, text);
                 }
                 Ok(Outcome::Done)
             }
             Err(error) => {
                 if error.is_reported() {
                     let failed = event::SYNC_DERIVED_SERVICE_FAILED;
-                    context.events.note(&import, Severity::Warning, failed, error.to_string());
+                    context.events.record(&import, Severity::Warning, failed, error.to_string());
                 }
                 Err(error)
             }
@@ -89,14 +89,14 @@ impl Controller for ServiceImportController {
 }
 
 impl ServiceImportController {
-    /// Returns true if anything was written.
-    async fn derive(&self, import: &Value) -> Result<bool, Error> {
+    /// Writes the derived Service and its load balancer status. Returns true if anything was written.
+    async fn write_derived_service(&self, import: &Value) -> Result<bool, Error> {
         let context = &self.context;
         let resource = &context.kinds.service;
         let name = derived_service_name(unstructured::name(import));
         let existing = context.get_full(resource, unstructured::namespace(import), &name).await?;
         let desired = plan::derived_service(import, existing.as_deref());
-        let (mut service, mut wrote) = match existing {
+        let (mut service, mut is_written) = match existing {
             None => (context.create(resource, &desired).await?, true),
             Some(existing) if plan::is_service_same(&existing, &desired) => (existing.as_ref().clone(), false),
             Some(_) => (context.replace(resource, &desired).await?, true),
@@ -106,8 +106,8 @@ impl ServiceImportController {
         if shown.map_or(0, Vec::len) != ingress.len() || shown.is_some_and(|shown| *shown != ingress) {
             unstructured::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
             context.replace_status(resource, &service).await?;
-            wrote = true;
+            is_written = true;
         }
-        Ok(wrote)
+        Ok(is_written)
     }
 }

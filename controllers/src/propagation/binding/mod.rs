@@ -22,13 +22,13 @@ use futures::{FutureExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::overrides::KnownOverrides;
+use self::overrides::OverrideCache;
 pub use self::overrides::Overrides;
 use crate::Error;
-use crate::cache::{Cached, Change, Header};
+use crate::cache::{CachedObject, Change, Header};
 use crate::error::aggregated;
 use crate::failover::graceful_eviction::exclusive::{
-    Exclusive, INHERITED_ANNOTATIONS, bindings_of_policy, copies, is_fenced,
+    Exclusiveness, INHERITED_ANNOTATIONS, bindings_of_policy, collect_copies, update_fence,
 };
 use crate::metrics::Durations;
 use crate::propagation::detector::is_template_resource;
@@ -45,31 +45,31 @@ use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
 use crowsnest_plan::work::construct::{self, BindingIdentity, Disposition};
-use crowsnest_plan::work::exclusive::allowed;
-use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::work::exclusive::writable_targets;
+use crowsnest_plan::work::owner::binding_of_work;
 
 pub struct BindingController {
     context: Arc<Context>,
-    overrides: KnownOverrides,
+    overrides: OverrideCache,
 }
 
-/// Requeue delay while Works must be deleted before others may be created.
-const PURGE_WAIT: Duration = Duration::from_secs(1);
+/// Requeue delay while Works must be deleted before others can be created.
+const PURGE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Number of clusters whose Works are written concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// Desired state of a binding.
-struct Wanted<'a> {
+struct DesiredState<'a> {
     spec: &'a ResourceBindingSpec,
     template: &'a Value,
     /// Targets that may be written now.
-    now: Vec<TargetCluster>,
+    writable_targets: Vec<TargetCluster>,
     /// True if no copy may run while another one is removed.
     exclusive: bool,
 }
 
 /// Inputs common to all clusters of a binding.
-struct Share<'a> {
+struct SharedInput<'a> {
     spec: &'a ResourceBindingSpec,
     template: &'a Value,
     identity: BindingIdentity<'a>,
@@ -82,14 +82,15 @@ struct Share<'a> {
 
 impl BindingController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        Requests::one_if(change.is_marked() || change.annotates_otherwise(&INHERITED_ANNOTATIONS), || {
-            BindingKey::of(change.object())
-        })
+        Requests::one_if(
+            change.is_generation_or_labels_changed() || change.is_annotation_changed(&INHERITED_ANNOTATIONS),
+            || BindingKey::of(change.object()),
+        )
     }
 
     /// Bindings of a policy whose annotations changed.
-    async fn bindings_of_policy(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
-        match change.annotates_otherwise(&INHERITED_ANNOTATIONS) {
+    async fn on_policy(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        match change.is_annotation_changed(&INHERITED_ANNOTATIONS) {
             true => Ok(bindings_of_policy(&self.context, change.object()).await?.into_iter().collect()),
             false => Ok(Requests::none()),
         }
@@ -98,7 +99,7 @@ impl BindingController {
     /// Enqueues the binding of a Work that another client changed or deleted.
     fn on_work(&self, change: &Change) -> Requests<BindingKey> {
         let is_new = change.old.is_none() && !change.deleted;
-        let is_drifted = !is_new && change.is_moved();
+        let is_drifted = !is_new && change.is_generation_changed();
         binding_of_work(change.object()).filter(|_| is_drifted).into()
     }
 
@@ -107,7 +108,7 @@ impl BindingController {
         let template = change.object();
         let is_changed = !change.initial
             && is_template_resource(&change.resource.gvr)
-            && change.of_template() != TemplateChange::None;
+            && change.template_change() != TemplateChange::None;
         match is_changed {
             true => self.context.distinct_bindings.candidates(&ObjectIdentity::of(template)).collect(),
             false => Requests::none(),
@@ -116,8 +117,8 @@ impl BindingController {
 
     /// Bindings whose template an OverridePolicy selects, before or after the change. All bindings in its scope, if
     /// the previous selectors are unknown.
-    async fn overridden(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
-        self.overrides.learn(change);
+    async fn on_override(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        self.overrides.update(change);
         let mut requests = Requests::none();
         if change.initial {
             return Ok(requests);
@@ -127,7 +128,7 @@ impl BindingController {
         let versions = [change.old(), Some(change.object())].into_iter().flatten();
         let specs: Vec<OverrideSpec> =
             versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
-        let all = change.is_old_forgotten() && !change.deleted;
+        let is_unknown = change.is_previous_unknown() && !change.deleted;
         let scopes: &[_] = match namespace.as_str() {
             "" => &[(&kinds.resource_binding, None), (&kinds.cluster_resource_binding, None)],
             namespace => &[(&kinds.resource_binding, Some(namespace))],
@@ -137,12 +138,12 @@ impl BindingController {
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
                 let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-                let template = self.template_or(reference).await?;
-                let selected = specs.iter().any(|spec| {
+                let template = self.template_or_identity(reference).await?;
+                let is_selected = specs.iter().any(|spec| {
                     spec.resource_selectors.is_empty()
                         || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
-                if all || selected {
+                if is_unknown || is_selected {
                     requests.push(BindingKey::of(binding));
                 }
             }
@@ -151,16 +152,16 @@ impl BindingController {
     }
 
     /// The template, or an object with the identity in the reference if it does not exist.
-    async fn template_or(&self, reference: &Value) -> Result<Cached, Error> {
+    async fn template_or_identity(&self, reference: &Value) -> Result<CachedObject, Error> {
         let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
         let (namespace, name) =
             (unstructured::text(reference, &["namespace"]), unstructured::text(reference, &["name"]));
-        if let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind)
+        if let Some(resource) = self.context.rest_mapper.find_cached(&self.context.control_plane, api_version, kind)
             && let Some(template) = self.context.get_redacted(&resource, namespace, name).await?
         {
             return Ok(template);
         }
-        Ok(Cached::live(serde_json::json!({
+        Ok(CachedObject::from_response(serde_json::json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
         })))
     }
@@ -172,7 +173,7 @@ impl Controller for BindingController {
     const SWITCH: Switch = Switch::OnByDefault(&["binding"]);
 
     fn new(setup: &Setup) -> Self {
-        BindingController { context: Arc::clone(&setup.context), overrides: KnownOverrides::default() }
+        BindingController { context: Arc::clone(&setup.context), overrides: OverrideCache::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -181,8 +182,8 @@ impl Controller for BindingController {
         let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
             Source::of(kinds.bindings()).map(Self::on_binding),
-            policies.find(|bindings, change| bindings.bindings_of_policy(change).boxed()),
-            overrides.find(|bindings, change| bindings.overridden(change).boxed()),
+            policies.find(|controller, change| controller.on_policy(change).boxed()),
+            overrides.find(|controller, change| controller.on_override(change).boxed()),
             Source::of([&kinds.work]).map(Self::on_work),
             Source::AllOfControlPlane.map(Self::on_template),
         ]
@@ -196,7 +197,7 @@ impl Controller for BindingController {
         let kinds = &self.context.kinds;
         let is_override = *resource == kinds.override_policy || *resource == kinds.cluster_override_policy;
         if cluster.is_control_plane() && is_override {
-            self.overrides.keep(resource.namespaced, keys);
+            self.overrides.retain(resource.namespaced, keys);
         }
     }
 
@@ -214,7 +215,7 @@ impl Controller for BindingController {
         let Some((binding, typed)) = context.binding(&key).await? else {
             return Ok(Outcome::Done);
         };
-        let works = self.works_of(&binding).await?;
+        let works = self.list_works(&binding).await?;
         if unstructured::is_terminating(&binding) {
             for work in &works {
                 self.delete_work(&binding, work).await?;
@@ -235,42 +236,57 @@ impl Controller for BindingController {
                 Disposition::Delete => self.delete_work(&binding, work).await?,
             }
         }
-        let purged = construct::purged_directly(&typed.spec);
+        let purged = construct::directly_purged_clusters(&typed.spec);
         let is_purged = |work: &&Header| purged.contains(&cluster(work).as_str());
         if works.iter().filter(is_purged).any(|work| disposition(work) == Disposition::Delete) {
-            return Ok(Outcome::Again(PURGE_WAIT));
+            return Ok(Outcome::RequeueAfter(PURGE_RETRY_DELAY));
         }
         let Some((_, template)) = template_of(context, &binding).await? else { return Ok(Outcome::Done) };
         if unstructured::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
-        self.await_agreement(&binding, &typed, &template).await?;
+        self.check_quota_agreement(&binding, &typed, &template).await?;
         let mut targets = construct::targets(&typed.spec);
-        let all = targets.len();
-        let exclusive = Exclusive::of(context, &binding, &typed.spec, &template).await?;
-        if exclusive != Exclusive::No {
-            let suspended = |work: &Header| construct::is_suspended(typed.spec.suspension.as_ref(), &cluster(work));
-            let misplaced = |work: &&Header| !exclusive.may_stay_in(&typed.spec, &cluster(work)) && !suspended(work);
-            for misplaced in works.iter().filter(misplaced) {
+        let target_count = targets.len();
+        let exclusive = Exclusiveness::determine(context, &binding, &typed.spec, &template).await?;
+        if exclusive != Exclusiveness::No {
+            let is_suspended = |work: &Header| construct::is_suspended(typed.spec.suspension.as_ref(), &cluster(work));
+            let is_misplaced =
+                |work: &&Header| !exclusive.may_stay_in(&typed.spec, &cluster(work)) && !is_suspended(work);
+            for misplaced in works.iter().filter(is_misplaced) {
                 self.delete_work(&binding, misplaced).await?;
             }
-            let fenced = is_fenced(context, &binding, &typed).await?;
-            let counted = works.iter().filter(|work| exclusive.blocks_others(&typed.spec, &cluster(work)));
-            let allowed = allowed(&targets, &copies(context, counted).await?, fenced);
+            let is_fenced = update_fence(context, &binding, &typed).await?;
+            let existing = works.iter().filter(|work| exclusive.blocks_others(&typed.spec, &cluster(work)));
+            let allowed = writable_targets(&targets, &collect_copies(context, existing).await?, is_fenced);
             targets.retain(|target| allowed.contains(&target.name));
         }
-        let waits = targets.len() < all;
-        let exclusive = exclusive != Exclusive::No;
-        self.sync(&binding, &Wanted { spec: &typed.spec, template: &template, now: targets, exclusive }).await?;
-        Ok(if waits { Outcome::Again(PURGE_WAIT) } else { Outcome::Done })
+        let is_waiting = targets.len() < target_count;
+        let is_exclusive = exclusive != Exclusiveness::No;
+        self.sync(
+            &binding,
+            &DesiredState {
+                spec: &typed.spec,
+                template: &template,
+                writable_targets: targets,
+                exclusive: is_exclusive,
+            },
+        )
+        .await?;
+        Ok(if is_waiting { Outcome::RequeueAfter(PURGE_RETRY_DELAY) } else { Outcome::Done })
     }
 }
 
 impl BindingController {
-    /// Waits until the binding permits the requests of its template, since quotas are enforced on bindings. If a
+    /// Fails until the binding permits the requests of its template, since quotas are enforced on bindings. If a
     /// quota rejects that, events on both name the quota. Bindings without a policy are never updated, so they only
     /// wait in namespaces with a quota.
-    async fn await_agreement(&self, binding: &Value, typed: &ResourceBinding, template: &Value) -> Result<(), Error> {
+    async fn check_quota_agreement(
+        &self,
+        binding: &Value,
+        typed: &ResourceBinding,
+        template: &Value,
+    ) -> Result<(), Error> {
         let context = &self.context;
         if !context.config.gates.federated_quota_enforcement {
             return Ok(());
@@ -280,37 +296,38 @@ impl BindingController {
         if !is_claimed(binding) && (namespace.is_empty() || context.headers(quotas, namespace).await?.is_empty()) {
             return Ok(());
         }
-        if construct::is_agreed(&typed.spec, &self.context.interpreter.replicas(template).await?) {
+        if construct::permits_requests(&typed.spec, &self.context.interpreter.replicas(template).await?) {
             return Ok(());
         }
-        let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
-        if let Some(refused) = shown.filter(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED) {
-            let message = format!("waiting for quota: {}", refused.message);
-            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &message);
+        let scheduled = conditions::find(&typed.status.conditions, condition::SCHEDULED);
+        if let Some(rejected) = scheduled.filter(|scheduled| scheduled.reason == condition::SCHEDULED_QUOTA_EXCEEDED) {
+            let message = format!("waiting for quota: {}", rejected.message);
+            self.record_event(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &message);
         }
         Err(Error::Waiting("the binding does not permit the requests of the template".to_owned()))
     }
 
-    async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
-        let identity = BindingIdentity::of(binding);
+    /// Headers of the Works with the binding's permanent id.
+    async fn list_works(&self, binding: &Value) -> Result<Vec<Header>, Error> {
+        let identity = BindingIdentity::from_binding(binding);
         let work = &self.context.kinds.work;
         self.context.headers_with_id(work, identity.id_label(), identity.permanent_id).await
     }
 
     /// The stored Work, if it belongs to the binding and is not being deleted.
-    async fn own_work(&self, binding: &Value, work: &Header) -> Result<Option<Arc<Value>>, Error> {
+    async fn get_owned_work(&self, binding: &Value, work: &Header) -> Result<Option<Arc<Value>>, Error> {
         if work.terminating {
             return Ok(None);
         }
         // Users can set the label by which Works are found, but only controllers write the annotations.
         let stored = self.context.get_full(&self.context.kinds.work, &work.namespace, &work.name).await?;
-        let own = unstructured::key(binding);
-        Ok(stored.filter(|stored| binding_of_work(stored) == Some(own.into())))
+        let key = unstructured::key(binding);
+        Ok(stored.filter(|stored| binding_of_work(stored) == Some(key.into())))
     }
 
     /// Suspends a Work whose cluster is no longer a target, so that it is not applied again.
     async fn suspend_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
-        let Some(stored) = self.own_work(binding, work).await? else { return Ok(()) };
+        let Some(stored) = self.get_owned_work(binding, work).await? else { return Ok(()) };
         let suspended = unstructured::at(&stored, &["spec", "suspendDispatching"]).and_then(Value::as_bool);
         if suspended != Some(true) {
             let patch = serde_json::json!({"spec": {"suspendDispatching": true}});
@@ -319,69 +336,70 @@ impl BindingController {
         Ok(())
     }
 
+    /// Deletes a Work that belongs to the binding.
     async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
-        if self.own_work(binding, work).await?.is_none() {
+        if self.get_owned_work(binding, work).await?.is_none() {
             return Ok(());
         }
         let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;
         if let Err(error) = &deleted {
             let events = &self.context.events;
-            events.note(binding, Severity::Warning, event::CLEANUP_WORK_FAILED, error.message());
+            events.record(binding, Severity::Warning, event::CLEANUP_WORK_FAILED, error.message());
         }
         deleted
     }
 
     /// Synchronizes the Works of all targets, and reports the result. A failure in one cluster does not affect the
     /// others.
-    async fn sync(&self, binding: &Value, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let Wanted { spec, template, .. } = *wanted;
+    async fn sync(&self, binding: &Value, desired: &DesiredState<'_>) -> Result<(), Error> {
+        let DesiredState { spec, template, .. } = *desired;
         let targets = construct::targets(spec);
-        let share = Share {
+        let share = SharedInput {
             spec,
             template,
-            identity: BindingIdentity::of(binding),
+            identity: BindingIdentity::from_binding(binding),
             completions: construct::job_completions(spec, template, &targets),
             single_target: targets.len() == 1,
-            exclusive: wanted.exclusive,
-            cluster_wide: self.overrides.of(""),
+            exclusive: desired.exclusive,
+            cluster_wide: self.overrides.in_namespace(""),
             namespaced: match unstructured::namespace(template) {
                 "" => Overrides::default(),
-                namespace => self.overrides.of(namespace),
+                namespace => self.overrides.in_namespace(namespace),
             },
         };
-        let (mut written, mut failed) = (false, Vec::new());
-        for some in wanted.now.chunks(AT_ONCE) {
-            for done in join_all(some.iter().map(|target| self.sync_one(target, &share))).await {
-                match done {
-                    Ok(wrote) => written |= wrote,
-                    Err(error) => failed.push(error),
+        let (mut written, mut errors) = (false, Vec::new());
+        for batch in desired.writable_targets.chunks(MAX_CONCURRENT_WRITES) {
+            for result in join_all(batch.iter().map(|target| self.sync_target(target, &share))).await {
+                match result {
+                    Ok(is_written) => written |= is_written,
+                    Err(error) => errors.push(error),
                 }
             }
         }
         let messages: Vec<String> =
-            failed.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
+            errors.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
         if !messages.is_empty() {
-            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(messages));
-        } else if written && failed.is_empty() {
+            self.record_event(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(messages));
+        } else if written && errors.is_empty() {
             let binding_name = match unstructured::namespace(binding) {
                 "" => format!("ClusterResourceBinding({})", unstructured::name(binding)),
                 namespace => format!("ResourceBinding({namespace}/{})", unstructured::name(binding)),
             };
             let message = format!("Sync work of {binding_name} successful.");
-            self.tell(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
+            self.record_event(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
         }
-        failed.pop().map_or(Ok(()), Err)
+        errors.pop().map_or(Ok(()), Err)
     }
 
     /// Records an event on the binding and on its template.
-    fn tell(&self, binding: &Value, template: &Value, severity: Severity, reason: &'static str, message: &str) {
+    fn record_event(&self, binding: &Value, template: &Value, severity: Severity, reason: &'static str, message: &str) {
         for object in [binding, template] {
-            self.context.events.note(object, severity, reason, message);
+            self.context.events.record(object, severity, reason, message);
         }
     }
 
     /// The template with the cluster's replicas.
-    async fn manifest(&self, target: &TargetCluster, share: &Share<'_>) -> Result<Value, Error> {
+    async fn build_manifest(&self, target: &TargetCluster, share: &SharedInput<'_>) -> Result<Value, Error> {
         let mut manifest = share.template.clone();
         if share.spec.is_workload() {
             self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
@@ -393,18 +411,18 @@ impl BindingController {
     }
 
     /// Synchronizes the Work of a target. Returns true if it was written.
-    async fn sync_one(&self, target: &TargetCluster, share: &Share<'_>) -> Result<bool, Error> {
+    async fn sync_target(&self, target: &TargetCluster, share: &SharedInput<'_>) -> Result<bool, Error> {
         let cluster = target.name.as_str();
         let Some(member) = self.context.cluster(cluster).await? else {
             return Err(Error::NoCluster(cluster.to_owned()));
         };
-        let mut manifest = self.manifest(target, share).await?;
-        let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());
+        let mut manifest = self.build_manifest(target, share).await?;
+        let (cluster_wide, namespaced) = (share.cluster_wide.to_planner(), share.namespaced.to_planner());
         let overrides =
             overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced).inspect_err(|failed| {
                 self.record_override_event(share, failed.cluster_scoped, &failed.policy, cluster, false)
             })?;
-        let mut desired = construct::for_binding(
+        let mut desired = construct::work_for_binding(
             share.spec,
             share.identity,
             cluster,
@@ -430,13 +448,13 @@ impl BindingController {
     /// Records an event on the template about an OverridePolicy applied in a cluster.
     fn record_override_event(
         &self,
-        share: &Share<'_>,
+        share: &SharedInput<'_>,
         cluster_scoped: bool,
         policy: &str,
         cluster: &str,
-        succeeded: bool,
+        is_success: bool,
     ) {
-        let (severity, reason, end) = match succeeded {
+        let (severity, reason, result) = match is_success {
             true => (Severity::Normal, event::APPLY_OVERRIDE_POLICY_SUCCEED, "succeed"),
             false => (Severity::Warning, event::APPLY_OVERRIDE_POLICY_FAILED, "failed"),
         };
@@ -444,8 +462,8 @@ impl BindingController {
             true => format!("cluster override policy({policy})"),
             false => format!("override policy({}/{policy})", unstructured::namespace(share.template)),
         };
-        let message = format!("Apply {policy} for cluster({cluster}) {end}.");
-        self.context.events.note(share.template, severity, reason, message);
+        let message = format!("Apply {policy} for cluster({cluster}) {result}.");
+        self.context.events.record(share.template, severity, reason, message);
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Error;
-use crate::cache::{Cached, Change};
+use crate::cache::{CachedObject, Change};
 use crate::runtime::context::Context;
 
 /// OverridePolicies of one scope, by name.
@@ -23,7 +23,7 @@ pub struct Overrides {
 }
 
 /// Name and spec of a policy. `None` if it is being deleted or cannot be decoded.
-fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
+fn decode_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
     if unstructured::is_terminating(policy) {
         return None;
     }
@@ -38,42 +38,42 @@ fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
 
 impl Overrides {
     /// Reads the ClusterOverridePolicies from the cache.
-    pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
+    pub async fn list_cluster_wide(context: &Context) -> Result<Self, Error> {
         let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
-        Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
+        Ok(Overrides { policies: policies.iter().map(CachedObject::view).filter_map(decode_override).collect() })
     }
 
-    pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
+    pub fn to_planner(&self) -> Vec<OverridePolicy<'_>> {
         self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
     }
 }
 
 /// All OverridePolicies, as last dispatched.
 #[derive(Default)]
-pub(super) struct KnownOverrides {
-    known: RwLock<BTreeMap<PolicyKey, Arc<OverrideSpec>>>,
+pub(super) struct OverrideCache {
+    policies: RwLock<BTreeMap<PolicyKey, Arc<OverrideSpec>>>,
 }
 
-impl KnownOverrides {
-    pub(super) fn learn(&self, change: &Change) {
+impl OverrideCache {
+    pub(super) fn update(&self, change: &Change) {
         let key = PolicyKey::of(change.object());
-        match change.current().and_then(read_override) {
-            Some((_, spec)) => drop(self.known.write().insert(key, spec)),
-            None => drop(self.known.write().remove(&key)),
+        match change.current().and_then(decode_override) {
+            Some((_, spec)) => drop(self.policies.write().insert(key, spec)),
+            None => drop(self.policies.write().remove(&key)),
         }
     }
 
     /// Removes policies of a scope that are not in `keys`.
-    pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
-        self.known
+    pub(super) fn retain(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
+        self.policies
             .write()
             .retain(|key, _| key.is_cluster_scoped() == namespaced || keys.contains(key.as_namespaced_name()));
     }
 
-    pub(super) fn of(&self, namespace: &str) -> Overrides {
-        let known = self.known.read();
+    pub(super) fn in_namespace(&self, namespace: &str) -> Overrides {
+        let known = self.policies.read();
         let first = PolicyKey::new(namespace, "");
-        let own = known.range(first..).take_while(|(key, _)| key.namespace == namespace);
-        Overrides { policies: own.map(|(key, spec)| (key.name.clone(), Arc::clone(spec))).collect() }
+        let policies = known.range(first..).take_while(|(key, _)| key.namespace == namespace);
+        Overrides { policies: policies.map(|(key, spec)| (key.name.clone(), Arc::clone(spec))).collect() }
     }
 }

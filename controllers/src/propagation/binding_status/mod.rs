@@ -18,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::cache::{Cached, Change, Old};
+use crate::cache::{CachedObject, Change, PreviousObject};
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
@@ -27,11 +27,11 @@ use crate::runtime::write_priority::{DeferredWrites, Progress};
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
 use crowsnest_plan::work::construct;
-use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::work::owner::binding_of_work;
 use crowsnest_plan::{conditions, status};
 
-/// Waits for Works that have not reported yet. Members that do not respond are not awaited.
-const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
+/// Consecutive waits for Works that have not reported yet. After them, the status is written without these Works.
+const REPORT_WAITS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
 
 pub struct BindingStatusController {
     context: Arc<Context>,
@@ -40,70 +40,75 @@ pub struct BindingStatusController {
 }
 
 /// A binding with the aggregated status of its Works.
-struct Reported {
+struct AggregatedStatus {
     binding: Arc<Value>,
     items: Vec<AggregatedStatusItem>,
     conditions: Vec<Condition>,
     progress: Progress,
     /// True if it differs from the binding's status.
-    is_news: bool,
+    is_changed: bool,
     /// True if all target clusters have reported the result of applying.
     is_complete: bool,
 }
 
-impl Reported {
+impl AggregatedStatus {
     /// `None` if there is nothing to report.
-    fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)], now: Timestamp) -> Option<Self> {
+    fn aggregate(
+        binding: Arc<Value>,
+        typed: &ResourceBinding,
+        works: &[(String, Work)],
+        now: Timestamp,
+    ) -> Option<Self> {
         let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items = status::aggregate(&views, &typed.spec.resource)?;
-        let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
-        if items.is_empty() && works.is_empty() && never {
+        let is_first_report = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
+        if items.is_empty() && works.is_empty() && is_first_report {
             return None;
         }
         let mut conditions = typed.status.conditions.clone();
-        let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
+        let changed = conditions::set(&mut conditions, status::fully_applied_condition(&typed.spec, &items, now));
         let has_applied_condition =
             |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
         let reported: Vec<&str> = views.iter().filter(has_applied_condition).map(|(cluster, _)| *cluster).collect();
         let is_complete = construct::targets(&typed.spec).iter().all(|target| {
-            let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
-            suspended || reported.contains(&target.name.as_str())
+            let is_suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
+            is_suspended || reported.contains(&target.name.as_str())
         });
-        let is_news = changed || items != typed.status.aggregated_status;
+        let is_changed = changed || items != typed.status.aggregated_status;
         let progress = progress(&typed.status.aggregated_status, &items, is_complete);
-        Some(Reported { binding, items, conditions, progress, is_news, is_complete })
+        Some(AggregatedStatus { binding, items, conditions, progress, is_changed, is_complete })
     }
 }
 
 /// Changing until all clusters have reported and no object is expected to become healthy.
 fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is_complete: bool) -> Progress {
-    let is_rising = |item: &AggregatedStatusItem| {
+    let is_becoming_healthy = |item: &AggregatedStatusItem| {
         let known = written.iter().find(|known| known.cluster_name == item.cluster_name);
-        Progress::is_rising(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
+        Progress::is_becoming_healthy(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
     };
-    Progress::changing_if(!is_complete || items.iter().any(is_rising))
+    Progress::from_changing(!is_complete || items.iter().any(is_becoming_healthy))
 }
 
 /// True if a write changed the object.
-fn has_changed(before: &Value, written: &Value) -> bool {
+fn is_written(before: &Value, written: &Value) -> bool {
     unstructured::resource_version(before) != unstructured::resource_version(written)
 }
 
 impl BindingStatusController {
     fn on_work(&self, change: &Change) -> Requests<BindingKey> {
         let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
-        let terminating = |header: &Old| header.header.terminating;
-        let turned =
+        let terminating = |header: &PreviousObject| header.header.terminating;
+        let is_deletion_changed =
             change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(unstructured::is_terminating);
-        let is_reported = change.is_old_forgotten() || old != new || turned;
+        let is_reported = change.is_previous_unknown() || old != new || is_deletion_changed;
         binding_of_work(change.object()).filter(|_| is_reported).into()
     }
 
     /// Aggregates a changed binding again, because its Works may have reported or been lost before. A new binding is
     /// reported by its Works.
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let existed = (change.old.is_some() || change.initial) && !change.deleted;
-        Requests::one_if(existed && change.is_moved(), || BindingKey::of(change.object()))
+        let is_existing = (change.old.is_some() || change.initial) && !change.deleted;
+        Requests::one_if(is_existing && change.is_generation_changed(), || BindingKey::of(change.object()))
     }
 }
 
@@ -136,39 +141,39 @@ impl Controller for BindingStatusController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let deferral = self.deferred.begin(&key);
-        let Some(reported) = self.reported(&key).await? else { return Ok(Outcome::Done) };
-        let Reported { binding, items, conditions, progress, is_news, .. } = reported;
+        let Some(reported) = self.wait_for_reports(&key).await? else { return Ok(Outcome::Done) };
+        let AggregatedStatus { binding, items, conditions, progress, is_changed, .. } = reported;
         let resource = context.kinds.binding(key.scope());
-        if is_news {
+        if is_changed {
             if let Some(wait) = self.deferred.wait(context.write_load(), &key, deferral, progress) {
-                return Ok(Outcome::Again(wait));
+                return Ok(Outcome::RequeueAfter(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);
             let patch = json!({"status": {"conditions": conditions, "aggregatedStatus": reported}});
             let written = context.merge_status(resource, &binding, patch).await.inspect_err(|error| {
                 if !error.is_conflict() {
                     let message = error.message();
-                    context.events.note(&binding, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
+                    context.events.record(&binding, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
                 }
             })?;
-            if has_changed(&binding, &written) {
+            if is_written(&binding, &written) {
                 let name = match key.namespace.as_str() {
                     "" => format!("ClusterResourceBinding({})", key.name),
                     namespace => format!("ResourceBinding({namespace}/{})", key.name),
                 };
                 let message = format!("Update {name} with AggregatedStatus successfully.");
-                context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+                context.events.record(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
             }
         }
-        self.aggregate(&binding, &items).await?;
+        self.write_template_status(&binding, &items).await?;
         Ok(Outcome::Done)
     }
 }
 
 impl BindingStatusController {
-    /// The aggregated status, once all Works have reported or the wait is over.
-    async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
-        let mut pauses = GATHERING.into_iter();
+    /// The aggregated status, once all Works have reported or all [`REPORT_WAITS`] have passed.
+    async fn wait_for_reports(&self, key: &BindingKey) -> Result<Option<AggregatedStatus>, Error> {
+        let mut waits = REPORT_WAITS.into_iter();
         loop {
             let Some((binding, typed)) = self.context.binding(key).await? else {
                 return Ok(None);
@@ -176,33 +181,35 @@ impl BindingStatusController {
             if unstructured::is_terminating(&binding) {
                 return Ok(None);
             }
-            let works = self.works_of(&binding, key).await?;
-            let Some(reported) = Reported::of(binding, &typed, &works, self.context.now()) else { return Ok(None) };
+            let works = self.list_works(&binding, key).await?;
+            let Some(reported) = AggregatedStatus::aggregate(binding, &typed, &works, self.context.now()) else {
+                return Ok(None);
+            };
             // Under write load, the write is deferred anyway.
-            if !reported.is_news || reported.is_complete || self.context.write_load().is_busy() {
+            if !reported.is_changed || reported.is_complete || self.context.write_load().is_busy() {
                 return Ok(Some(reported));
             }
-            match pauses.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
+            match waits.next() {
+                Some(wait) => tokio::time::sleep(wait).await,
                 None => return Ok(Some(reported)),
             }
         }
     }
 
-    async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
+    async fn list_works(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
         let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::of_binding(binding));
-        let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
-        let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
-        let named = views
+        let works = self.context.list_with_id(&self.context.kinds.work, label, id).await?;
+        let views = works.iter().map(CachedObject::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
+        let with_clusters = views
             .filter_map(|work| Some((cluster_of_execution_namespace(unstructured::namespace(work))?.to_owned(), work)));
-        named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
+        with_clusters.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 
     /// Writes the template's status in the format of its kind.
-    async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
+    async fn write_template_status(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
         let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
-        let same = unstructured::text(binding, &["spec", "resource", "uid"]) == unstructured::uid(&template);
-        if !same || unstructured::is_terminating(&template) {
+        let is_same_object = unstructured::text(binding, &["spec", "resource", "uid"]) == unstructured::uid(&template);
+        if !is_same_object || unstructured::is_terminating(&template) {
             return Ok(());
         }
         let new = match self.context.interpreter.aggregate(&template, items, &self.context.now().to_string()).await {
@@ -210,7 +217,7 @@ impl BindingStatusController {
             Ok(None) => return Ok(()),
             Err(error) => {
                 let message = error.to_string();
-                self.context.events.note(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
+                self.context.events.record(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
                 return Err(error.into());
             }
         };
@@ -225,15 +232,15 @@ impl BindingStatusController {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => {
                 if !error.is_conflict() {
-                    events.note(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
+                    events.record(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
                 }
                 // A rejected status is written again after members report another one.
                 if error.is_invalid() { Ok(()) } else { Err(error) }
             }
             Ok(written) => {
-                if has_changed(&template, &written) {
+                if is_written(&template, &written) {
                     let message = "Update Resource with AggregatedStatus successfully.";
-                    events.note(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+                    events.record(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
                 }
                 Ok(())
             }

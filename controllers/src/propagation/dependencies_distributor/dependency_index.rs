@@ -24,14 +24,14 @@ impl DependencyIndex {
     pub fn insert(&mut self, parent: &BindingKey, dependencies: &[Dependency]) {
         self.remove(parent);
         for dependency in dependencies {
-            self.parents.entry(key_of(dependency)).or_default().insert(parent.clone());
+            self.parents.entry(object_key(dependency)).or_default().insert(parent.clone());
         }
         self.dependencies.insert(parent.clone(), dependencies.to_vec());
     }
 
     pub fn remove(&mut self, parent: &BindingKey) {
         for dependency in self.dependencies.remove(parent).into_iter().flatten() {
-            let key = key_of(&dependency);
+            let key = object_key(&dependency);
             if let Some(parents) = self.parents.get_mut(&key) {
                 parents.remove(parent);
                 if parents.is_empty() {
@@ -52,31 +52,33 @@ impl DependencyIndex {
     pub fn parents_of(&self, object: &Value, labels: &[&Labels]) -> BTreeSet<BindingKey> {
         let identity = ObjectIdentity::of(object);
         let mut found = self.parents.get(&ObjectKey::from(identity)).cloned().unwrap_or_default();
-        let selecting = self.parents.get(&ObjectKey::from(ObjectIdentity { name: "", ..identity }));
+        let selector_parents = self.parents.get(&ObjectKey::from(ObjectIdentity { name: "", ..identity }));
         let selects = |parent: &&BindingKey| {
             let dependencies = self.dependencies.get(*parent).into_iter().flatten();
-            let mut selecting = dependencies.filter(|dependency| dependency.name.is_empty());
-            selecting.any(|dependency| labels.iter().any(|labels| means(dependency, object, labels)))
+            let mut selectors = dependencies.filter(|dependency| dependency.name.is_empty());
+            selectors.any(|dependency| labels.iter().any(|labels| is_dependency(dependency, object, labels)))
         };
-        found.extend(selecting.into_iter().flatten().filter(selects).cloned());
+        found.extend(selector_parents.into_iter().flatten().filter(selects).cloned());
         found
     }
 }
 
-fn key_of(dependency: &Dependency) -> ObjectKey {
-    ObjectKey::from(identity_of(dependency))
+fn object_key(dependency: &Dependency) -> ObjectKey {
+    ObjectKey::from(object_identity(dependency))
 }
 
-fn identity_of(dependency: &Dependency) -> ObjectIdentity<'_> {
+fn object_identity(dependency: &Dependency) -> ObjectIdentity<'_> {
     ObjectIdentity::new(&dependency.api_version, &dependency.kind, &dependency.namespace, &dependency.name)
 }
 
 /// True if a dependency refers to this object with these labels. The version is not part of an object's identity.
-pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &Labels) -> bool {
-    let (wanted, identity) = (identity_of(dependency), ObjectIdentity::of(object));
+pub(crate) fn is_dependency(dependency: &Dependency, object: &Value, labels: &Labels) -> bool {
+    let (expected, identity) = (object_identity(dependency), ObjectIdentity::of(object));
     match &dependency.label_selector {
-        _ if !wanted.name.is_empty() => wanted == identity,
-        Some(selector) => wanted == ObjectIdentity { name: "", ..identity } && label_selector_matches(selector, labels),
+        _ if !expected.name.is_empty() => expected == identity,
+        Some(selector) => {
+            expected == ObjectIdentity { name: "", ..identity } && label_selector_matches(selector, labels)
+        }
         None => false,
     }
 }
@@ -112,8 +114,8 @@ mod tests {
     #[case::several("v1", "tls", "", &["by-label", "by-name"])]
     #[case::by_label("v1", "other", "web", &["by-label"])]
     #[case::other_label("v1", "other", "api", &[])]
-    #[case::of_another_group("x.io/v1", "db", "", &["of-another-group"])]
-    #[case::of_another_version("x.io/v2", "db", "", &["of-another-group"])]
+    #[case::another_group("x.io/v1", "db", "", &["of-another-group"])]
+    #[case::another_version("x.io/v2", "db", "", &["of-another-group"])]
     fn parents_are_found(#[case] api_version: &str, #[case] name: &str, #[case] app: &str, #[case] expected: &[&str]) {
         let (before, now) = (Labels::new(), Labels::from([("app".to_owned(), app.to_owned())]));
         let parents = index().parents_of(&object(api_version, name), &[&now, &before]);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_parents_are_forgotten() {
+    fn deleted_parents_are_removed() {
         let mut index = index();
         let deleted = index.remove_deleted(|parent| parent.name == "by-label");
         assert_eq!(deleted.len(), 2);

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::cache::{Cached, Change};
+use crate::cache::{CachedObject, Change};
 use crate::runtime::context::{Context, new_id};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
@@ -28,13 +28,13 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::bindings::binding_key_of;
 use crate::shared::templates::template_of;
-use crowsnest_interpreter::default::dependencies::spelled;
-use crowsnest_plan::dependencies::{self, AttachedPlan, DependencySettings, Parent};
-use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_interpreter::default::dependencies::format_like_go;
+use crowsnest_plan::dependencies::{self, AttachmentPlan, DependencySettings, Parent};
+use crowsnest_plan::dependencies::{Dependency, DependencyList};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use dependency_index::DependencyIndex;
-pub(crate) use dependency_index::means;
+pub(crate) use dependency_index::is_dependency;
 
 pub struct DependenciesDistributor {
     context: Arc<Context>,
@@ -49,15 +49,16 @@ impl DependenciesDistributor {
         if change.deleted {
             self.dependencies.lock().remove(&key);
         }
-        let may_depend = change.deleted || may_have_dependencies(change.object());
-        Requests::one_if(change.is_marked() && may_depend, || key.clone())
+        let may_have = change.deleted || may_have_dependencies(change.object());
+        Requests::one_if(change.is_generation_or_labels_changed() && may_have, || key.clone())
     }
 
     /// Bindings that depend on an object, by its labels before or after the change.
     fn on_object(&self, change: &Change) -> Requests<BindingKey> {
         let object = change.object();
         let is_binding = change.resource.gvr == self.context.kinds.resource_binding.gvr;
-        if is_binding || unstructured::namespace(object).is_empty() || change.of_template() == TemplateChange::None {
+        if is_binding || unstructured::namespace(object).is_empty() || change.template_change() == TemplateChange::None
+        {
             return Requests::none();
         }
         let labels = unstructured::labels(object);
@@ -109,16 +110,16 @@ impl Controller for DependenciesDistributor {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
         let Some((binding, typed)) = context.binding(&key).await? else {
-            self.detach_all(&key, &BTreeSet::new()).await?;
+            self.detach_except(&key, &BTreeSet::new()).await?;
             return Ok(Outcome::Done);
         };
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
         if unstructured::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps
         {
             self.dependencies.lock().remove(&key);
-            let had = unstructured::has_finalizer(&binding, finalizer);
-            self.detach_all(&key, &BTreeSet::new()).await?;
-            if had {
+            let has_finalizer = unstructured::has_finalizer(&binding, finalizer);
+            self.detach_except(&key, &BTreeSet::new()).await?;
+            if has_finalizer {
                 context.remove_finalizer(resource, &binding, finalizer).await?;
             }
             return Ok(Outcome::Done);
@@ -131,7 +132,7 @@ impl Controller for DependenciesDistributor {
             Ok(None) => return Ok(Outcome::Done),
             Err(error) => {
                 let message = error.to_string();
-                context.events.note(&template, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
+                context.events.record(&template, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
                 return Err(error.into());
             }
         };
@@ -141,12 +142,12 @@ impl Controller for DependenciesDistributor {
             Ok(false) => {}
             Ok(true) => {
                 let message = "Sync schedule results to dependencies succeed.";
-                context.events.note(&binding, Severity::Normal, event::SYNC_SCHEDULE_RESULT_SUCCEED, message);
+                context.events.record(&binding, Severity::Normal, event::SYNC_SCHEDULE_RESULT_SUCCEED, message);
             }
             Err(error) if error.is_conflict() || error.is_waiting() => {}
             Err(error) => {
                 let message = error.message();
-                context.events.note(&binding, Severity::Warning, event::SYNC_SCHEDULE_RESULT_FAILED, message);
+                context.events.record(&binding, Severity::Warning, event::SYNC_SCHEDULE_RESULT_FAILED, message);
             }
         }
         synced.map(|_| Outcome::Done)
@@ -161,9 +162,9 @@ impl DependenciesDistributor {
         key: &BindingKey,
         binding: &Arc<Value>,
         typed: &ResourceBinding,
-        dependencies: &Needs,
+        dependencies: &DependencyList,
     ) -> Result<bool, Error> {
-        let binding = self.record(&self.context.kinds.resource_binding, binding, dependencies).await?;
+        let binding = self.write_dependencies(&self.context.kinds.resource_binding, binding, dependencies).await?;
         if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {
             return Ok(false);
         }
@@ -172,18 +173,18 @@ impl DependenciesDistributor {
             name: &key.name,
             permanent_id: permanent_id::of_binding(&binding),
             clusters: &typed.spec.clusters,
-            settings: DependencySettings::of(&typed.spec),
+            settings: DependencySettings::from_spec(&typed.spec),
         };
         let mut attached = BTreeSet::new();
         let mut written = false;
-        let mut failed = None;
+        let mut last_error = None;
         let mut all_found = true;
         for dependency in dependencies.list() {
-            let templates = match self.templates(dependency, &key.namespace).await {
+            let templates = match self.find_templates(dependency, &key.namespace).await {
                 Ok(templates) => templates,
                 Err(error) => {
                     all_found = false;
-                    failed = Some(error);
+                    last_error = Some(error);
                     continue;
                 }
             };
@@ -192,15 +193,15 @@ impl DependenciesDistributor {
                 let own = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
                 attached.insert(own.name.clone());
                 match self.attach(&parent, template, &own).await {
-                    Ok(wrote) => written |= wrote,
-                    Err(error) => failed = Some(error),
+                    Ok(is_written) => written |= is_written,
+                    Err(error) => last_error = Some(error),
                 }
             }
         }
         if all_found {
-            self.detach_all(key, &attached).await?;
+            self.detach_except(key, &attached).await?;
         }
-        failed.map_or(Ok(written), Err)
+        last_error.map_or(Ok(written), Err)
     }
 
     fn is_scheduled(&self, binding: &Value) -> bool {
@@ -208,15 +209,15 @@ impl DependenciesDistributor {
     }
 
     /// Records the dependencies on the parent, and adds its finalizer.
-    async fn record(
+    async fn write_dependencies(
         &self,
         resource: &Resource,
         binding: &Arc<Value>,
-        dependencies: &Needs,
+        dependencies: &DependencyList,
     ) -> Result<Arc<Value>, Error> {
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
-        let wanted = dependencies::annotation(dependencies);
-        let text = wanted.get(annotation::DEPENDENCIES).and_then(Value::as_str);
+        let annotations = dependencies::annotation(dependencies);
+        let text = annotations.get(annotation::DEPENDENCIES).and_then(Value::as_str);
         if unstructured::annotation(binding, annotation::DEPENDENCIES) == text
             && unstructured::has_finalizer(binding, finalizer)
         {
@@ -226,19 +227,19 @@ impl DependenciesDistributor {
         if !finalizers.contains(&finalizer) {
             finalizers.push(finalizer);
         }
-        let patch = json!({"metadata": {"annotations": wanted, "finalizers": finalizers}});
+        let patch = json!({"metadata": {"annotations": annotations, "finalizers": finalizers}});
         let recorded = self.context.merge(resource, binding, patch).await?;
         if let Some((_, template)) = template_of(&self.context, &recorded).await? {
-            let message = format!("Get dependencies({}) succeed.", spelled(dependencies.list()));
-            self.context.events.note(&template, Severity::Normal, event::GET_DEPENDENCIES_SUCCEED, message);
+            let message = format!("Get dependencies({}) succeed.", format_like_go(dependencies.list()));
+            self.context.events.record(&template, Severity::Normal, event::GET_DEPENDENCIES_SUCCEED, message);
         }
         Ok(Arc::new(recorded))
     }
 
     /// The objects that a dependency names or selects, in the parent's namespace.
-    async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Cached>, Error> {
+    async fn find_templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<CachedObject>, Error> {
         let control_plane = &self.context.control_plane;
-        let found = self.context.catalog.find(control_plane, &dependency.api_version, &dependency.kind).await;
+        let found = self.context.rest_mapper.find(control_plane, &dependency.api_version, &dependency.kind).await;
         let resource = match found {
             Ok(resource) => resource,
             Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
@@ -246,19 +247,19 @@ impl DependenciesDistributor {
         };
         // Before the first list it is unknown which objects exist, and missing ones would be detached.
         let cache = &self.context.cache;
-        let listed = cache.is_synced(control_plane, &resource.gvr);
-        if !listed && cache.is_collected(control_plane, &resource.gvr) {
+        let is_listed = cache.is_synced(control_plane, &resource.gvr);
+        if !is_listed && cache.is_collected(control_plane, &resource.gvr) {
             return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
         }
         if !dependency.name.is_empty() {
             return Ok(self.context.get_redacted(&resource, namespace, &dependency.name).await?.into_iter().collect());
         }
         let all = self.context.stream(&resource, Some(namespace));
-        let meant = |template: &Cached| {
+        let is_selected = |template: &CachedObject| {
             let template = template.view();
-            std::future::ready(means(dependency, template, &unstructured::labels(template)))
+            std::future::ready(is_dependency(dependency, template, &unstructured::labels(template)))
         };
-        all.try_filter(meant).try_collect().await
+        all.try_filter(is_selected).try_collect().await
     }
 
     /// Attaches a dependency. Returns true if anything was written.
@@ -267,28 +268,28 @@ impl DependenciesDistributor {
         let existing = self.context.get_full(resource, &own.namespace, &own.name).await?;
         let parents = match &existing {
             None => BTreeMap::new(),
-            Some(existing) => self.parents_of(existing).await?,
+            Some(existing) => self.existing_parents(existing).await?,
         };
         let new = NewBinding { name: &own.name, permanent_id: &new_id() };
-        let attached = dependencies::attach(parent, template, existing.as_deref(), found_in(&parents), new);
+        let attached = dependencies::attach(parent, template, existing.as_deref(), parent_lookup(&parents), new);
         let binding = match attached.plan {
-            AttachedPlan::Keep => None,
-            AttachedPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),
-            AttachedPlan::Update(binding) => Some(self.context.replace(resource, &binding).await?),
-            AttachedPlan::WaitForGarbageCollection => {
+            AttachmentPlan::Keep => None,
+            AttachmentPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),
+            AttachmentPlan::Update(binding) => Some(self.context.replace(resource, &binding).await?),
+            AttachmentPlan::WaitForGarbageCollection => {
                 return Err(Error::Waiting(
                     "the binding of a deleted dependency of the same name is being garbage-collected".to_owned(),
                 ));
             }
         };
         if let (Some(message), Some(binding)) = (attached.conflict, binding.as_ref().or(existing.as_deref())) {
-            self.context.events.note(binding, Severity::Warning, event::DEPENDENCY_POLICY_CONFLICT, message);
+            self.context.events.record(binding, Severity::Warning, event::DEPENDENCY_POLICY_CONFLICT, message);
         }
         Ok(binding.is_some())
     }
 
     /// The existing parents of an attached binding.
-    async fn parents_of(&self, attached: &Value) -> Result<BTreeMap<BindingKey, Cached>, Error> {
+    async fn existing_parents(&self, attached: &Value) -> Result<BTreeMap<BindingKey, CachedObject>, Error> {
         let mut parents = BTreeMap::new();
         let resource = &self.context.kinds.resource_binding;
         for parent in dependencies::parents(attached) {
@@ -300,18 +301,19 @@ impl DependenciesDistributor {
     }
 
     /// Detaches the parent from all attached bindings that are not in `keep`.
-    async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
+    async fn detach_except(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
-        let depended =
-            format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
+        let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
         let cache = &self.context.cache;
-        let bindings = cache.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
-        let leaving = bindings.iter().map(Cached::view).filter(|binding| {
+        let bindings = cache.list_labelled(&self.context.control_plane, &resource.gvr, &label, None).await?;
+        let detached = bindings.iter().map(CachedObject::view).filter(|binding| {
             unstructured::namespace(binding) == parent.namespace && !keep.contains(unstructured::name(binding))
         });
-        for binding in leaving {
-            let parents = self.parents_of(binding).await?;
-            if let Some(updated) = dependencies::detach(&parent.namespace, &parent.name, binding, found_in(&parents)) {
+        for binding in detached {
+            let parents = self.existing_parents(binding).await?;
+            if let Some(updated) =
+                dependencies::detach(&parent.namespace, &parent.name, binding, parent_lookup(&parents))
+            {
                 self.context.replace(resource, &updated).await?;
             }
         }
@@ -326,6 +328,6 @@ fn may_have_dependencies(binding: &Value) -> bool {
 }
 
 /// Finds parents by namespace and name.
-fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
-    move |namespace, name| parents.get(&BindingKey::new(namespace, name)).map(Cached::view)
+fn parent_lookup<'a>(parents: &'a BTreeMap<BindingKey, CachedObject>) -> impl Fn(&str, &str) -> Option<&'a Value> {
+    move |namespace, name| parents.get(&BindingKey::new(namespace, name)).map(CachedObject::view)
 }

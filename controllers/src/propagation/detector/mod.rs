@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use self::policies::PolicyDetector;
 use self::policies::PolicyRecord;
-use self::unclaimed::Unclaimed;
+use self::unclaimed::UnclaimedTemplates;
 use crate::Error;
 use crate::cache::Change;
 use crate::runtime::config::Config;
@@ -35,7 +35,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::bindings::binding_key_of;
-use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted, NewBinding};
+use crowsnest_plan::propagation::binding::{self, BindingInput, BindingPlan, NewBinding, ReplicaFacts};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::propagation::lazy::{self, Touch};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
@@ -71,32 +71,33 @@ const OWN_GROUPS: [&str; 10] = [
     "events.k8s.io",
 ];
 
+/// True if objects of a resource can be templates.
 pub(crate) fn is_template_resource(gvr: &Gvr) -> bool {
-    let own = OWN_GROUPS.contains(&&*gvr.group);
-    let event = gvr.group.is_empty() && &*gvr.resource == "events";
-    let lease = &*gvr.group == "coordination.k8s.io" && &*gvr.resource == "leases";
-    !own && !event && !lease
+    let is_own = OWN_GROUPS.contains(&&*gvr.group);
+    let is_event = gvr.group.is_empty() && &*gvr.resource == "events";
+    let is_lease = &*gvr.group == "coordination.k8s.io" && &*gvr.resource == "leases";
+    !is_own && !is_event && !is_lease
 }
 
 /// Controller of templates.
 pub struct ResourceDetector {
     context: Arc<Context>,
     templates: Trigger<TemplateKey>,
-    known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
-    unclaimed: Unclaimed,
+    policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
+    unclaimed: UnclaimedTemplates,
     /// Changes of templates since their last reconciliation.
-    touched: Mutex<HashMap<TemplateKey, Touch>>,
+    touches: Mutex<HashMap<TemplateKey, Touch>>,
 }
 
 impl ResourceDetector {
     /// Starts collecting resources that are served now, and stops collecting those that no longer are.
-    pub fn follow(&self, served: &ApiResources) {
+    pub fn update_template_resources(&self, served: &ApiResources) {
         let control_plane = &self.context.control_plane;
-        let mut wanted: HashSet<Gvr> = HashSet::new();
+        let mut desired: HashSet<Gvr> = HashSet::new();
         for resource in served.preferred() {
-            let usable = resource.is_listable() && resource.verbs.contains("delete");
-            if usable && is_template_resource(&resource.gvr) {
-                wanted.insert(resource.gvr.clone());
+            let is_usable = resource.is_listable() && resource.verbs.contains("delete");
+            if is_usable && is_template_resource(&resource.gvr) {
+                desired.insert(resource.gvr.clone());
                 let collected = Resource {
                     gvr: resource.gvr.clone(),
                     kind: resource.kind.clone(),
@@ -105,12 +106,12 @@ impl ResourceDetector {
                 self.context.cache.collect(control_plane, &collected);
             }
         }
-        let unavailable = |gvr: &Gvr| served.stale.contains(&gvr.api_version());
+        let is_unavailable = |gvr: &Gvr| served.stale.contains(&gvr.api_version());
         for resource in self.context.cache.resources(control_plane) {
-            let gone = is_template_resource(&resource.gvr) && !wanted.contains(&resource.gvr);
-            if gone && !unavailable(&resource.gvr) {
+            let is_removed = is_template_resource(&resource.gvr) && !desired.contains(&resource.gvr);
+            if is_removed && !is_unavailable(&resource.gvr) {
                 self.context.cache.forget_resource(control_plane, &resource.gvr);
-                self.unclaimed.forget(&resource.gvr);
+                self.unclaimed.remove_resource(&resource.gvr);
             }
         }
     }
@@ -123,31 +124,33 @@ impl ResourceDetector {
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
         if change.deleted {
             self.unclaimed.remove(&key);
-            self.touched.lock().remove(&key);
+            self.touches.lock().remove(&key);
             return Requests::none();
         }
-        let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
+        let changed = if change.initial { TemplateChange::ByControlPlane } else { change.template_change() };
         if changed == TemplateChange::None || !self.is_template(&change.resource, &key) {
             return Requests::none();
         }
-        if let Some(touch) = touch_of(change, changed) {
-            self.touch(&key, touch);
+        if let Some(touch) = classify_touch(change, changed) {
+            self.record_touch(&key, touch);
         }
         key.into()
     }
 
-    fn touch(&self, key: &TemplateKey, touch: Touch) {
-        let mut touched = self.touched.lock();
-        let known = touched.entry(key.clone()).or_insert(touch);
+    /// Records a change of a template. Of several changes, the strongest takes effect.
+    fn record_touch(&self, key: &TemplateKey, touch: Touch) {
+        let mut touches = self.touches.lock();
+        let known = touches.entry(key.clone()).or_insert(touch);
         *known = touch.max(*known);
     }
 
     fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
         let config = &self.context.config;
-        let authentication = key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
-        let skipped = !key.namespace.is_empty()
+        let is_authentication_config =
+            key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
+        let is_skipped = !key.namespace.is_empty()
             && (is_reserved_namespace(&key.namespace) || config.skipped_namespaces.contains(&key.namespace));
-        !skipped && !authentication && !config.skipped_apis.contains(&key.gvr, &resource.kind)
+        !is_skipped && !is_authentication_config && !config.skipped_apis.contains(&key.gvr, &resource.kind)
     }
 
     pub fn enqueue(&self, resource: &Resource, namespace: String, name: String) {
@@ -167,9 +170,9 @@ impl Controller for ResourceDetector {
         ResourceDetector {
             context: Arc::clone(&setup.context),
             templates: setup.trigger::<Self>(),
-            known_policies: RwLock::default(),
-            unclaimed: Unclaimed::default(),
-            touched: Mutex::default(),
+            policies: RwLock::default(),
+            unclaimed: UnclaimedTemplates::default(),
+            touches: Mutex::default(),
         }
     }
 
@@ -190,7 +193,7 @@ impl Controller for ResourceDetector {
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() {
-            self.unclaimed.keep(&resource.gvr, keys);
+            self.unclaimed.retain(&resource.gvr, keys);
         }
     }
 
@@ -200,17 +203,18 @@ impl Controller for ResourceDetector {
 
     async fn reconcile(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
         // Later changes are left to the next reconciliation.
-        let touch = self.touched.lock().remove(&key);
-        let looked = self.look(&key, touch).await;
-        if let (Err(_), Some(touch)) = (&looked, touch) {
-            self.touch(&key, touch);
+        let touch = self.touches.lock().remove(&key);
+        let result = self.reconcile_template(&key, touch).await;
+        if let (Err(_), Some(touch)) = (&result, touch) {
+            self.record_touch(&key, touch);
         }
-        looked.map(|()| Outcome::Done)
+        result.map(|()| Outcome::Done)
     }
 }
 
 impl ResourceDetector {
-    async fn look(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
+    /// Applies the policy that the planner chooses for a template.
+    async fn reconcile_template(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
         let context = &self.context;
         let found = match context.cache.resource(&context.control_plane, &key.gvr) {
             Some(resource) => {
@@ -223,31 +227,31 @@ impl ResourceDetector {
             return Ok(());
         };
         let template = template.view();
-        let claimed_elsewhere =
+        let is_claimed_elsewhere =
             unstructured::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
-        if unstructured::is_terminating(template) || claimed_elsewhere {
+        if unstructured::is_terminating(template) || is_claimed_elsewhere {
             self.unclaimed.remove(key);
             return Ok(());
         }
-        let claim = Claim::of(template);
+        let claim = Claim::from_object(template);
         match claim {
-            Claim::None => self.unclaimed.put(key, unstructured::labels(template)),
+            Claim::None => self.unclaimed.insert(key, unstructured::labels(template)),
             _ => self.unclaimed.remove(key),
         }
         let began = Instant::now();
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
         let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
-        context.metrics.matched(began.elapsed());
+        context.metrics.record_policy_match(began.elapsed());
         match choice {
             Choice::Follow(policy) => {
-                let chosen = |record: &&Arc<PolicyRecord>| record.is_of(&policy);
-                let came_late = |record: &Arc<PolicyRecord>| lazy::is_newer(template, record.resource_version());
-                let newer = || claim == Claim::None && records.iter().find(chosen).is_some_and(came_late);
-                let touch = touch.or_else(|| newer().then_some(Touch::Unknown));
-                self.apply(key, &resource, template, &policy, None, touch).await
+                let is_chosen = |record: &&Arc<PolicyRecord>| record.is_record_of(&policy);
+                let is_newer = |record: &Arc<PolicyRecord>| lazy::is_newer(template, record.resource_version());
+                let is_new_policy = || claim == Claim::None && records.iter().find(is_chosen).is_some_and(is_newer);
+                let touch = touch.or_else(|| is_new_policy().then_some(Touch::Unknown));
+                self.apply_policy(key, &resource, template, &policy, None, touch).await
             }
-            Choice::Preempt(policy) => self.apply(key, &resource, template, &policy, Some(&claim), touch).await,
+            Choice::Preempt(policy) => self.apply_policy(key, &resource, template, &policy, Some(&claim), touch).await,
             Choice::Release => self.release(&resource, template, claim.id()).await,
             Choice::Unselected(_) | Choice::Unmatched => Ok(()),
             Choice::Wait => Err(Error::Waiting("the policy is being deleted".to_owned())),
@@ -255,7 +259,7 @@ impl ResourceDetector {
     }
 
     /// Claims the template and synchronizes its binding. An event reports the result.
-    async fn apply(
+    async fn apply_policy(
         &self,
         key: &TemplateKey,
         resource: &Resource,
@@ -269,27 +273,27 @@ impl ResourceDetector {
         let applied = match self.claim(resource, template, policy, preempted).await {
             Ok(claimed) => {
                 self.unclaimed.remove(key);
-                self.bind(claimed.as_ref().unwrap_or(template), policy, touch).await
+                self.sync_binding(claimed.as_ref().unwrap_or(template), policy, touch).await
             }
             Err(error) => Err(error),
         };
-        self.context.metrics.applied(began.elapsed(), applied.is_ok());
+        self.context.metrics.record_policy_application(began.elapsed(), applied.is_ok());
         let events = &self.context.events;
         match applied {
             Ok(false) => Ok(()),
             Ok(true) => {
                 let message = format!("Apply {} succeed", describe(policy));
-                events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
-                self.record_interpreted(template);
+                events.record(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                self.record_interpretation(template);
                 Ok(())
             }
             Err(error) => {
                 if let Some(touch) = touch {
-                    self.touch(key, touch);
+                    self.record_touch(key, touch);
                 }
                 if !error.is_conflict() && !error.is_waiting() {
                     let message = format!("Apply {} failed: {}", describe(policy), error.message());
-                    events.note(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
+                    events.record(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
                 }
                 Err(error)
             }
@@ -308,15 +312,15 @@ impl ResourceDetector {
         let claimed = self.context.merge(resource, template, patch).await;
         if let Some(from) = preempted {
             let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
-            self.context.metrics.preemptions.note(claimed.is_ok());
+            self.context.metrics.preemptions.record(claimed.is_ok());
             match &claimed {
                 Ok(_) => {
-                    events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());
+                    events.record(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());
                 }
                 Err(error) if error.is_conflict() => {}
                 Err(error) => {
                     let message = preemption.failed(&error.message());
-                    events.note(template, Severity::Warning, event::PREEMPT_POLICY_FAILED, message);
+                    events.record(template, Severity::Warning, event::PREEMPT_POLICY_FAILED, message);
                 }
             }
         }
@@ -336,7 +340,7 @@ impl ResourceDetector {
     }
 
     /// Synchronizes the binding. Returns true if it was written.
-    async fn bind(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
+    async fn sync_binding(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
         if policy.is_lazy() && touch.is_none() {
             return Ok(false);
         }
@@ -347,7 +351,7 @@ impl ResourceDetector {
         if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
             return Ok(false);
         }
-        let intent = Intent {
+        let intent = BindingInput {
             template,
             policy,
             interpreted,
@@ -363,7 +367,7 @@ impl ResourceDetector {
                 Ok(_) => Ok(true),
                 Err(error) => {
                     if let Some(existing) = &existing {
-                        self.tell_refused(resource, existing, &error).await;
+                        self.report_quota_rejection(resource, existing, &error).await;
                     }
                     Err(error)
                 }
@@ -377,37 +381,37 @@ impl ResourceDetector {
     }
 
     /// Replicas and requirements of the template. A failed interpretation is reported by an event on the template.
-    async fn interpret(&self, template: &Value) -> Result<Interpreted, Error> {
+    async fn interpret(&self, template: &Value) -> Result<ReplicaFacts, Error> {
         let interpreter = &self.context.interpreter;
         interpreter.replicas(template).await.map_err(|error| {
             let reason = match interpreter.has_components(template) {
                 true => event::GET_COMPONENTS_FAILED,
                 false => event::GET_REPLICAS_FAILED,
             };
-            self.context.events.note(template, Severity::Warning, reason, error.to_string());
+            self.context.events.record(template, Severity::Warning, reason, error.to_string());
             error.into()
         })
     }
 
     /// Records an event about the interpreted replicas or components of the template, if its kind has any.
-    fn record_interpreted(&self, template: &Value) {
+    fn record_interpretation(&self, template: &Value) {
         let (interpreter, events) = (&self.context.interpreter, &self.context.events);
         if interpreter.has_components(template) {
             let message = "Get components of resource template successfully.";
-            events.note(template, Severity::Normal, event::GET_COMPONENTS_SUCCEED, message);
+            events.record(template, Severity::Normal, event::GET_COMPONENTS_SUCCEED, message);
         } else if interpreter.is_interpreted(template, &InterpreterOperation::InterpretReplica) {
             let message = "Get replicas of resource template successfully.";
-            events.note(template, Severity::Normal, event::GET_REPLICAS_SUCCEED, message);
+            events.record(template, Severity::Normal, event::GET_REPLICAS_SUCCEED, message);
         }
     }
 
     /// Value of the policy's PriorityClass. `None` for cluster-scoped templates.
     async fn priority(&self, template: &Value, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
-        let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
+        let Some(priority) = &policy.spec.schedule_priority else { return Ok(None) };
         if !self.context.config.gates.priority_based_scheduling || unstructured::namespace(template).is_empty() {
             return Ok(None);
         }
-        let name = &wanted.priority_class_name;
+        let name = &priority.priority_class_name;
         let class = self.context.get_redacted(&self.context.kinds.priority_class, "", name).await?;
         let class =
             class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
@@ -432,13 +436,13 @@ impl ResourceDetector {
 
 /// Classifies a change for lazy policies. An unclaimed template is matched again after any change, and bound
 /// immediately.
-fn touch_of(change: &Change, changed: TemplateChange) -> Option<Touch> {
-    let unclaimed = Claim::of(change.object()) == Claim::None;
-    let forgotten = change.is_old_forgotten() && unstructured::generation(change.object()) == 0;
+fn classify_touch(change: &Change, changed: TemplateChange) -> Option<Touch> {
+    let is_unclaimed = Claim::from_object(change.object()) == Claim::None;
+    let is_unknown = change.is_previous_unknown() && unstructured::generation(change.object()) == 0;
     match changed {
         _ if change.initial => Some(Touch::Found),
-        _ if unclaimed => Some(Touch::ByUser),
-        TemplateChange::ByUser if change.old.is_none() || forgotten => Some(Touch::Unknown),
+        _ if is_unclaimed => Some(Touch::ByUser),
+        TemplateChange::ByUser if change.old.is_none() || is_unknown => Some(Touch::Unknown),
         TemplateChange::ByUser => Some(Touch::ByUser),
         TemplateChange::None | TemplateChange::ByControlPlane => None,
     }

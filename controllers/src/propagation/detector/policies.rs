@@ -14,24 +14,25 @@ use serde_json::Value;
 
 use super::{ResourceDetector, is_template_resource};
 use crate::Error;
-use crate::cache::{Cached, Change, Header};
+use crate::cache::{CachedObject, Change, Header};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::propagation::Policy;
-use crowsnest_plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::selector::{ObjectFields, best_precision_of_fields};
 
+/// A policy as last dispatched by the informer.
 pub struct PolicyRecord {
-    object: Cached,
+    object: CachedObject,
     spec: PropagationSpec,
 }
 
 impl PolicyRecord {
     pub fn policy(&self) -> Policy<'_> {
-        Policy::of(self.object.view(), &self.spec)
+        Policy::new(self.object.view(), &self.spec)
     }
 
-    pub fn is_of(&self, policy: &Policy<'_>) -> bool {
+    pub fn is_record_of(&self, policy: &Policy<'_>) -> bool {
         let known = self.object.view();
         (unstructured::namespace(known), unstructured::name(known)) == (policy.namespace, policy.name)
     }
@@ -45,17 +46,17 @@ impl ResourceDetector {
     fn on_policy(&self, change: &Change) -> Requests<PolicyKey> {
         let key = PolicyKey::of(change.object());
         let Some(policy) = change.current() else {
-            self.known_policies.write().remove(&key);
+            self.policies.write().remove(&key);
             return Requests::none();
         };
         match PropagationSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
             Ok(spec) => {
                 let record = PolicyRecord { object: change.object.clone(), spec };
-                self.known_policies.write().insert(key.clone(), Arc::new(record));
+                self.policies.write().insert(key.clone(), Arc::new(record));
             }
             Err(error) => tracing::warn!(?key, %error, "cannot decode a policy"),
         }
-        Requests::one_if(change.is_marked(), || key)
+        Requests::one_if(change.is_generation_or_labels_changed(), || key)
     }
 
     /// Policies that wait for an OverridePolicy to be created.
@@ -65,7 +66,7 @@ impl ResourceDetector {
             policy.namespace == key.namespace && spec.dependent_overrides.contains(&key.name)
         };
         match change.old.is_none() && !change.deleted {
-            true => self.policies_where(depends),
+            true => self.find_policies(depends),
             false => Requests::none(),
         }
     }
@@ -74,23 +75,23 @@ impl ResourceDetector {
     fn on_priority_class(&self, change: &Change) -> Requests<PolicyKey> {
         let name = unstructured::name(change.object());
         let names = |spec: &PropagationSpec| {
-            spec.schedule_priority.as_ref().is_some_and(|wanted| wanted.priority_class_name == name)
+            spec.schedule_priority.as_ref().is_some_and(|priority| priority.priority_class_name == name)
         };
         match change.old.is_none() && !change.deleted && !change.initial {
-            true => self.policies_where(|_, spec| names(spec)),
+            true => self.find_policies(|_, spec| names(spec)),
             false => Requests::none(),
         }
     }
 
-    fn policies_where(&self, which: impl Fn(&PolicyKey, &PropagationSpec) -> bool) -> Requests<PolicyKey> {
-        let known = self.known_policies.read();
-        let meant = known.iter().filter(|(key, record)| which(key, &record.spec));
-        meant.map(|(key, _)| key.clone()).collect()
+    fn find_policies(&self, predicate: impl Fn(&PolicyKey, &PropagationSpec) -> bool) -> Requests<PolicyKey> {
+        let known = self.policies.read();
+        let matching = known.iter().filter(|(key, record)| predicate(key, &record.spec));
+        matching.map(|(key, _)| key.clone()).collect()
     }
 
     /// Policies that can select templates in a namespace, or cluster-scoped templates.
     pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
-        let known = self.known_policies.read();
+        let known = self.policies.read();
         let of = |scope: &str| {
             let (from, scope) = (PolicyKey::new(scope, ""), scope.to_owned());
             known.range(from..).take_while(move |(key, _)| key.namespace == scope).map(|(_, record)| Arc::clone(record))
@@ -102,7 +103,7 @@ impl ResourceDetector {
     }
 
     async fn reconcile_policy(&self, key: PolicyKey) -> Result<Outcome, Error> {
-        let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
+        let Some(record) = self.policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
         let policy = record.policy();
         if policy.terminating {
             self.release_claims(&policy).await?;
@@ -116,7 +117,7 @@ impl ResourceDetector {
         }
         let resources: Vec<Arc<Resource>> = self.template_resources().collect();
         // Each enqueued template decides if anything changes.
-        let mut affected = self.selected(&policy, &resources);
+        let mut affected = self.find_selectable_templates(&policy, &resources);
         for resource in &resources {
             let claimed = self.context.headers_with_id(resource, policy.id_label(), policy.permanent_id).await?;
             for template in claimed {
@@ -140,7 +141,7 @@ impl ResourceDetector {
     /// Releases all templates of a policy that is being deleted.
     async fn release_claims(&self, policy: &Policy<'_>) -> Result<(), Error> {
         for resource in self.template_resources() {
-            let claimed = self.context.with_id(&resource, policy.id_label(), policy.permanent_id).await?;
+            let claimed = self.context.list_with_id(&resource, policy.id_label(), policy.permanent_id).await?;
             for template in &claimed {
                 self.release(&resource, template.view(), policy.permanent_id).await?;
             }
@@ -161,7 +162,11 @@ impl ResourceDetector {
     }
 
     /// Templates that a policy could claim: those it names, and unclaimed ones that it selects.
-    fn selected(&self, policy: &Policy<'_>, resources: &[Arc<Resource>]) -> BTreeSet<(Arc<Resource>, String, String)> {
+    fn find_selectable_templates(
+        &self,
+        policy: &Policy<'_>,
+        resources: &[Arc<Resource>],
+    ) -> BTreeSet<(Arc<Resource>, String, String)> {
         let mut selected = BTreeSet::new();
         for selector in &policy.spec.resource_selectors {
             let of_kind = |resource: &&Arc<Resource>| {
@@ -173,13 +178,13 @@ impl ResourceDetector {
             if namespace.is_some() && !resource.namespaced {
                 continue;
             }
-            let is_one = namespace.is_some() || !resource.namespaced;
-            if is_one && !selector.name.is_empty() {
+            let has_one_scope = namespace.is_some() || !resource.namespaced;
+            if has_one_scope && !selector.name.is_empty() {
                 let namespace = namespace.unwrap_or_default().to_owned();
                 selected.insert((Arc::clone(resource), namespace, selector.name.clone()));
                 continue;
             }
-            let unclaimed = self.unclaimed.meant(resource, namespace, selector).into_iter();
+            let unclaimed = self.unclaimed.find_matching(resource, namespace, selector).into_iter();
             selected.extend(unclaimed.map(|key| (Arc::clone(resource), key.namespace, key.name)));
         }
         selected
@@ -205,22 +210,23 @@ impl Controller for PolicyDetector {
         let policies = Source::of(kinds.policies());
         let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
-            policies.map(|one: &Self, change| one.detector.on_policy(change)),
-            overrides.map(|one: &Self, change| one.detector.on_override(change)),
-            Source::of([&kinds.priority_class]).map(|one: &Self, change| one.detector.on_priority_class(change)),
+            policies.map(|controller: &Self, change| controller.detector.on_policy(change)),
+            overrides.map(|controller: &Self, change| controller.detector.on_override(change)),
+            Source::of([&kinds.priority_class])
+                .map(|controller: &Self, change| controller.detector.on_priority_class(change)),
         ]
     }
 
     async fn keys(&self) -> Result<Vec<PolicyKey>, Error> {
-        Ok(self.detector.known_policies.read().keys().cloned().collect())
+        Ok(self.detector.policies.read().keys().cloned().collect())
     }
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
-        if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
-            let stays = |key: &PolicyKey| {
+        if cluster.is_control_plane() && self.detector.context.kinds.is_policy(resource) {
+            let exists = |key: &PolicyKey| {
                 key.is_cluster_scoped() == resource.namespaced || keys.contains(key.as_namespaced_name())
             };
-            self.detector.known_policies.write().retain(|key, _| stays(key));
+            self.detector.policies.write().retain(|key, _| exists(key));
         }
     }
 
@@ -231,7 +237,11 @@ impl Controller for PolicyDetector {
 
 fn is_selected(policy: &Policy<'_>, resource: &Resource, template: &Header) -> bool {
     let api_version = resource.gvr.api_version();
-    let named =
-        Named { api_version: &api_version, kind: &resource.kind, namespace: &template.namespace, name: &template.name };
-    best_precision_of_named(&policy.spec.resource_selectors, named, &template.labels).is_some()
+    let named = ObjectFields {
+        api_version: &api_version,
+        kind: &resource.kind,
+        namespace: &template.namespace,
+        name: &template.name,
+    };
+    best_precision_of_fields(&policy.spec.resource_selectors, named, &template.labels).is_some()
 }

@@ -14,30 +14,30 @@ use crowsnest_plan::conditions;
 impl ResourceDetector {
     /// Reports on a binding that a quota rejected the current requests of its template, like the scheduler does for
     /// its own writes. A failure to report is retried with the next attempt.
-    pub(super) async fn tell_refused(&self, resource: &Resource, binding: &Value, refusal: &Error) {
-        if refusal.code() != Some(403) || refusal.reason() != condition::SCHEDULED_QUOTA_EXCEEDED {
+    pub(super) async fn report_quota_rejection(&self, resource: &Resource, binding: &Value, error: &Error) {
+        if error.code() != Some(403) || error.reason() != condition::SCHEDULED_QUOTA_EXCEEDED {
             return;
         }
-        if let Err(error) = self.show_over_quota(resource, binding, &refusal.message()).await {
-            tracing::warn!(%error, "cannot report on a binding that a quota rejected its update");
+        if let Err(write_error) = self.write_quota_condition(resource, binding, &error.message()).await {
+            tracing::warn!(error = %write_error, "cannot report on a binding that a quota rejected its update");
         }
     }
 
-    async fn show_over_quota(&self, resource: &Resource, binding: &Value, message: &str) -> Result<(), Error> {
+    async fn write_quota_condition(&self, resource: &Resource, binding: &Value, message: &str) -> Result<(), Error> {
         let typed: ResourceBinding = decode(binding)?;
-        self.context.note_quota_denied(&typed, &typed.spec.clusters, message).await?;
-        let mut shown = typed.status.conditions.clone();
+        self.context.record_quota_rejection(&typed, &typed.spec.clusters, message).await?;
+        let mut conditions = typed.status.conditions.clone();
         let reason = condition::SCHEDULED_QUOTA_EXCEEDED;
         if !conditions::set(
-            &mut shown,
+            &mut conditions,
             conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now()),
         ) {
             return Ok(());
         }
-        let patch = json!({"status": {"conditions": shown}});
+        let patch = json!({"status": {"conditions": conditions}});
         self.context.merge_status(resource, binding, patch).await?;
         let events = &self.context.events;
-        events.note_both(binding, &typed.spec, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
+        events.record_with_template(binding, &typed.spec, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
         Ok(())
     }
 }

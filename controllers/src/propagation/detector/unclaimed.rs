@@ -10,17 +10,18 @@ use parking_lot::Mutex;
 
 use super::TemplateKey;
 use crate::runtime::dynamic_client::Resource;
-use crowsnest_plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::selector::{ObjectFields, best_precision_of_fields};
 
 type Labels = BTreeMap<String, String>;
 
 #[derive(Default)]
-pub struct Unclaimed {
+/// Unclaimed templates by resource.
+pub struct UnclaimedTemplates {
     templates: Mutex<HashMap<Gvr, BTreeMap<NamespacedName, Labels>>>,
 }
 
-impl Unclaimed {
-    pub fn put(&self, key: &TemplateKey, labels: Labels) {
+impl UnclaimedTemplates {
+    pub fn insert(&self, key: &TemplateKey, labels: Labels) {
         let mut templates = self.templates.lock();
         templates.entry(key.gvr.clone()).or_default().insert(NamespacedName::new(&*key.namespace, &*key.name), labels);
     }
@@ -32,19 +33,19 @@ impl Unclaimed {
     }
 
     /// Removes templates of a resource that are not in `keys`.
-    pub fn keep(&self, gvr: &Gvr, keys: &HashSet<NamespacedName>) {
+    pub fn retain(&self, gvr: &Gvr, keys: &HashSet<NamespacedName>) {
         if let Some(templates) = self.templates.lock().get_mut(gvr) {
             templates.retain(|key, _| keys.contains(key));
         }
     }
 
     /// Removes all templates of a resource that is no longer served.
-    pub fn forget(&self, gvr: &Gvr) {
+    pub fn remove_resource(&self, gvr: &Gvr) {
         self.templates.lock().remove(gvr);
     }
 
     /// Templates of a resource that a selector matches, in one namespace or in all.
-    pub fn meant(
+    pub fn find_matching(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
@@ -53,15 +54,19 @@ impl Unclaimed {
         let templates = self.templates.lock();
         let Some(templates) = templates.get(&resource.gvr) else { return Vec::new() };
         let api_version = resource.gvr.api_version();
-        let is_meant = |(key, labels): &(&NamespacedName, &Labels)| {
-            let named =
-                Named { api_version: &api_version, kind: &resource.kind, namespace: &key.namespace, name: &key.name };
-            best_precision_of_named(std::slice::from_ref(selector), named, labels).is_some()
+        let is_matching = |(key, labels): &(&NamespacedName, &Labels)| {
+            let named = ObjectFields {
+                api_version: &api_version,
+                kind: &resource.kind,
+                namespace: &key.namespace,
+                name: &key.name,
+            };
+            best_precision_of_fields(std::slice::from_ref(selector), named, labels).is_some()
         };
         let from = NamespacedName::new(namespace.unwrap_or_default(), "");
-        let near =
+        let in_namespace =
             templates.range(from..).take_while(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
-        near.filter(is_meant).map(|(key, _)| key.clone()).collect()
+        in_namespace.filter(is_matching).map(|(key, _)| key.clone()).collect()
     }
 }
 
@@ -87,32 +92,32 @@ mod tests {
     #[case::by_name(json!({"name": "x"}), None, &["a/x", "b/x"])]
     #[case::of_another_version(json!({"apiVersion": "v2"}), None, &[])]
     fn selectors_match(#[case] selector: Value, #[case] namespace: Option<&str>, #[case] expected: &[&str]) {
-        let unclaimed = Unclaimed::default();
+        let unclaimed = UnclaimedTemplates::default();
         let labelled = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         for (namespace, name, labels) in
             [("a", "x", Labels::new()), ("a", "y", labelled), ("b", "x", Labels::new()), ("b", "gone", Labels::new())]
         {
-            unclaimed.put(&key(namespace, name), labels);
+            unclaimed.insert(&key(namespace, name), labels);
         }
         unclaimed.remove(&key("b", "gone"));
-        let mut whole = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-        json_patch::merge(&mut whole, &selector);
-        let selector = serde_json::from_value(whole).expect("a selector");
-        let meant = unclaimed.meant(&config_maps(), namespace, &selector);
-        let meant: Vec<String> = meant.iter().map(NamespacedName::to_string).collect();
-        assert_eq!(meant, expected);
+        let mut merged = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        json_patch::merge(&mut merged, &selector);
+        let selector = serde_json::from_value(merged).expect("a selector");
+        let matching = unclaimed.find_matching(&config_maps(), namespace, &selector);
+        let matching: Vec<String> = matching.iter().map(NamespacedName::to_string).collect();
+        assert_eq!(matching, expected);
     }
 
     #[test]
     fn unlisted_templates_are_removed() {
-        let unclaimed = Unclaimed::default();
-        unclaimed.put(&key("a", "x"), Labels::new());
-        unclaimed.put(&key("a", "y"), Labels::new());
-        unclaimed.keep(&config_maps().gvr, &HashSet::from([NamespacedName::new("a", "y")]));
+        let unclaimed = UnclaimedTemplates::default();
+        unclaimed.insert(&key("a", "x"), Labels::new());
+        unclaimed.insert(&key("a", "y"), Labels::new());
+        unclaimed.retain(&config_maps().gvr, &HashSet::from([NamespacedName::new("a", "y")]));
         let all: ResourceSelector =
             serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap"})).expect("a selector");
-        assert_eq!(unclaimed.meant(&config_maps(), None, &all), [NamespacedName::new("a", "y")]);
-        unclaimed.forget(&config_maps().gvr);
-        assert!(unclaimed.meant(&config_maps(), None, &all).is_empty());
+        assert_eq!(unclaimed.find_matching(&config_maps(), None, &all), [NamespacedName::new("a", "y")]);
+        unclaimed.remove_resource(&config_maps().gvr);
+        assert!(unclaimed.find_matching(&config_maps(), None, &all).is_empty());
     }
 }

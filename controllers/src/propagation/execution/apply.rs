@@ -13,9 +13,9 @@ use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 
 use super::ExecutionController;
-use super::operation_metrics::written;
+use super::operation_metrics::update_result;
 use crate::Error;
-use crate::cache::Cached;
+use crate::cache::CachedObject;
 use crate::cache::applied_state::{AppliedState, Fingerprint};
 use crate::metrics::operations::{Operation, Update};
 use crate::runtime::context::Context;
@@ -23,15 +23,15 @@ use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 
 /// HTTP status of a response that rejects an object as invalid.
-const UNPROCESSABLE: u16 = 422;
+const UNPROCESSABLE_ENTITY: u16 = 422;
 /// Message of an API server for a resource that it does not serve.
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
 impl ExecutionController {
     /// Applies all manifests. Returns the errors of those that failed, and records an event on each template.
     pub(super) async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
-        let mut failed = Vec::new();
-        let mut unserved = false;
+        let mut errors = Vec::new();
+        let mut has_unserved = false;
         for manifest in &work.spec.workload.manifests {
             let error = match self.apply(cluster, key, &manifest.0).await {
                 Ok(written) => {
@@ -44,27 +44,27 @@ impl ExecutionController {
                 }
                 Err(error) => error,
             };
-            let lacks_kind = matches!(error, Error::UnknownKind { .. });
-            unserved |= lacks_kind;
-            let error = match lacks_kind && self.is_known_here(&manifest.0) {
+            let is_unknown_kind = matches!(error, Error::UnknownKind { .. });
+            has_unserved |= is_unknown_kind;
+            let error = match is_unknown_kind && self.is_served_by_control_plane(&manifest.0) {
                 true => Error::Apply(NOT_SERVED.to_owned()),
                 false => error,
             };
             if error.is_reported() {
-                let (object, error) = (named(&manifest.0), error.message());
+                let (object, error) = (object_name(&manifest.0), error.message());
                 let message =
                     format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
                 self.record_template_event(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
             }
-            failed.push(error);
+            errors.push(error);
         }
         let mut waiting = self.unserved.lock();
-        if unserved {
+        if has_unserved {
             waiting.insert(key.clone());
         } else {
             waiting.remove(key);
         }
-        failed
+        errors
     }
 
     /// Records an event on the template of a manifest.
@@ -76,13 +76,15 @@ impl ExecutionController {
                 "uid": unstructured::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
             },
         });
-        self.context.events.note(&template, severity, reason, message);
+        self.context.events.record(&template, severity, reason, message);
     }
 
     /// True if the control plane serves the manifest's kind.
-    fn is_known_here(&self, manifest: &Value) -> bool {
-        let Context { catalog, control_plane, .. } = self.context.as_ref();
-        catalog.known(control_plane, unstructured::api_version(manifest), unstructured::kind(manifest)).is_some()
+    fn is_served_by_control_plane(&self, manifest: &Value) -> bool {
+        let Context { rest_mapper, control_plane, .. } = self.context.as_ref();
+        rest_mapper
+            .find_cached(control_plane, unstructured::api_version(manifest), unstructured::kind(manifest))
+            .is_some()
     }
 
     /// Applies one manifest in the member. Returns true if it was written. After a conflict, the object is read again
@@ -90,84 +92,88 @@ impl ExecutionController {
     async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
         let resource = self
             .context
-            .catalog
+            .rest_mapper
             .find(cluster, unstructured::api_version(manifest), unstructured::kind(manifest))
             .await?;
         self.context.cache.collect(cluster, &resource);
-        self.context.cache.first_list(cluster, &resource.gvr).await;
+        self.context.cache.wait_first_list(cluster, &resource.gvr).await;
         let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
-        let member = self.member(cluster)?;
-        let seen = self.seen(cluster, target).await?;
+        let member = self.member_client(cluster)?;
+        let cached = self.get_member_object(cluster, target).await?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
-        let fingerprint = Fingerprint::of(manifest);
+        let fingerprint = Fingerprint::from_manifest(manifest);
         // The applied state is only valid for the Work and manifest that it was recorded for.
-        let left = self.applied_states.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
-        if is_unchanged(left.as_ref(), seen.as_ref().map(Cached::view)) {
-            self.count(cluster, manifest, Operation::Update(Update::None), true);
+        let applied_state =
+            self.applied_states.get(&key).filter(|state| state.work == *work && state.manifest == fingerprint);
+        if is_unchanged(applied_state.as_ref(), cached.as_ref().map(CachedObject::view)) {
+            self.count_operation(cluster, manifest, Operation::Update(Update::None), true);
             return Ok(false);
         }
-        let is_applied = left.is_some();
-        let difference = left.and_then(|left| left.difference);
-        let mut observed = match seen {
+        let is_applied = applied_state.is_some();
+        let difference = applied_state.and_then(|state| state.difference);
+        let mut observed = match cached {
             None => None,
-            Some(seen) => match seen.full() {
+            Some(cached) => match cached.full() {
                 // The cached object has redacted values, so the live object is read.
                 None => member.get(target).await?.map(Arc::new),
-                whole => whole,
+                full => full,
             },
         };
-        const TRIES: usize = 5;
+        const MAX_ATTEMPTS: usize = 5;
         for attempt in 1.. {
             let plan = self.plan(cluster, manifest, observed.as_deref(), difference.as_deref()).await?;
             tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
             let written = match &plan {
                 ApplyPlan::Keep => {
-                    let version =
+                    let resource_version =
                         observed.as_deref().map(unstructured::resource_version).unwrap_or_default().to_owned();
-                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.applied_states.put(key, left).await;
-                    self.count(cluster, manifest, Operation::Update(Update::None), true);
+                    let state =
+                        AppliedState { work: work.clone(), manifest: fingerprint, resource_version, difference };
+                    self.applied_states.put(key, state).await;
+                    self.count_operation(cluster, manifest, Operation::Update(Update::None), true);
                     return Ok(false);
                 }
                 ApplyPlan::Create(object) => {
                     let created = member.create(&resource, target.namespace, object).await;
-                    self.count(cluster, manifest, Operation::Create, created.is_ok());
+                    self.count_operation(cluster, manifest, Operation::Create, created.is_ok());
                     created
                 }
                 ApplyPlan::Update(object) => {
                     let updated = member.replace(target, object).await;
-                    let update = written(observed.as_deref(), &updated);
-                    self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
+                    let update = update_result(observed.as_deref(), &updated);
+                    self.count_operation(cluster, manifest, Operation::Update(update), updated.is_ok());
                     updated
                 }
                 ApplyPlan::Conflict(message) => {
-                    self.count(cluster, manifest, Operation::Update(Update::None), false);
+                    self.count_operation(cluster, manifest, Operation::Update(Update::None), false);
                     return Err(Error::Apply(message.clone()));
                 }
             };
             match (written, plan) {
                 (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
                     let difference = apply::difference(&sent, &live).map(Arc::new);
-                    let version = unstructured::resource_version(&live).to_owned();
-                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.applied_states.put(key, left).await;
+                    let resource_version = unstructured::resource_version(&live).to_owned();
+                    let state =
+                        AppliedState { work: work.clone(), manifest: fingerprint, resource_version, difference };
+                    self.applied_states.put(key, state).await;
                     self.context.cache.observe(cluster, &resource.gvr, live);
                     return Ok(true);
                 }
                 // Members can set fields that are immutable afterwards, such as the storage class of a claim.
                 (Err(error), ApplyPlan::Update(sent))
-                    if error.code() == Some(UNPROCESSABLE)
+                    if error.code() == Some(UNPROCESSABLE_ENTITY)
                         && is_applied
                         && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
                 {
                     let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
-                    let version =
+                    let resource_version =
                         observed.as_deref().map(unstructured::resource_version).unwrap_or_default().to_owned();
-                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.applied_states.put(key, left).await;
+                    let state =
+                        AppliedState { work: work.clone(), manifest: fingerprint, resource_version, difference };
+                    self.applied_states.put(key, state).await;
                     return Ok(false);
                 }
-                (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
+                (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < MAX_ATTEMPTS => {
                     let live = member.get(target).await?;
                     if live.is_none() && error.is_not_found() && observed.is_none() {
                         return Err(error);
@@ -201,15 +207,15 @@ impl ExecutionController {
 
 /// True if the member's object is unchanged since the manifest was last applied. An object without the managed label
 /// counts as unmanaged, even if this controller created it.
-fn is_unchanged(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
-    let (Some(left), Some(observed)) = (left, observed) else { return false };
+fn is_unchanged(applied_state: Option<&AppliedState>, observed: Option<&Value>) -> bool {
+    let (Some(applied_state), Some(observed)) = (applied_state, observed) else { return false };
     managed::is_managed(observed)
-        && !left.version.is_empty()
-        && left.version == unstructured::resource_version(observed)
+        && !applied_state.resource_version.is_empty()
+        && applied_state.resource_version == unstructured::resource_version(observed)
 }
 
 /// Namespace and name in Go's format of an object reference.
-fn named(object: &Value) -> String {
+fn object_name(object: &Value) -> String {
     match (unstructured::namespace(object), unstructured::name(object)) {
         ("", name) => name.to_owned(),
         (namespace, name) => format!("{namespace}/{name}"),

@@ -6,8 +6,8 @@
 //! enqueues its Work, so that drift is reverted and status is reflected.
 
 mod apply;
+mod deletion;
 mod operation_metrics;
-mod removing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::applied_state::AppliedStates;
-use crate::cache::{Cached, Change};
+use crate::cache::{CachedObject, Change};
 use crate::error::aggregated;
 use crate::metrics::Durations;
 use crate::runtime::config::Config;
@@ -44,6 +44,7 @@ use crate::shared::works::member_of;
 use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, status};
 
+/// Applies Works in their member clusters and reflects the status of the objects.
 pub struct ExecutionController {
     context: Arc<Context>,
     works: Trigger<WorkKey>,
@@ -56,16 +57,17 @@ pub struct ExecutionController {
 
 impl ExecutionController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
-        Requests::one_if(!change.deleted && change.is_moved_or_terminating(), || WorkKey::of(change.object()))
+        Requests::one_if(!change.deleted && change.is_generation_or_deletion_changed(), || WorkKey::of(change.object()))
     }
 
     fn on_member_object(&self, change: &Change) -> Requests<WorkKey> {
         let object = change.object();
         let key = change.key();
         let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &key.namespace, &key.name);
-        if let Some(left) = self.applied_states.of(&key) {
-            let is_ours = change.current().map(unstructured::resource_version) == Some(left.version.as_str());
-            return Requests::one_if(!is_ours, || left.work);
+        if let Some(applied_state) = self.applied_states.get(&key) {
+            let is_own_write =
+                change.current().map(unstructured::resource_version) == Some(applied_state.resource_version.as_str());
+            return Requests::one_if(!is_own_write, || applied_state.work);
         }
         let namespace = unstructured::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
         let name = unstructured::annotation(object, annotation::WORK_NAME).unwrap_or_default();
@@ -75,14 +77,14 @@ impl ExecutionController {
 
     /// Works of a member that became ready or is being removed and, if it serves other kinds, those with a missing
     /// kind.
-    async fn affected(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
+    async fn on_cluster(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
             (typed.is_some_and(|cluster| is_ready(&cluster)), unstructured::is_terminating(cluster))
         };
         let Some(new) = change.current() else {
             if let Ok(cluster) = ClusterName::parse(unstructured::name(change.object())) {
-                self.applied_states.forget(&cluster).await;
+                self.applied_states.remove_cluster(&cluster).await;
                 self.unserved.lock().retain(|key| key.cluster() != Some(cluster.as_str()));
             }
             return Ok(Requests::none());
@@ -92,7 +94,7 @@ impl ExecutionController {
             let works = self.context.headers(&self.context.kinds.work, &namespace).await?;
             return Ok(works.into_iter().map(|work| WorkKey::new(work.namespace, work.name)).collect());
         }
-        if served(change.old()) == served(Some(new)) {
+        if api_enablements(change.old()) == api_enablements(Some(new)) {
             return Ok(Requests::none());
         }
         let waiting = self.unserved.lock();
@@ -102,14 +104,14 @@ impl ExecutionController {
     /// Enqueues Works with applied objects of a kind whose interpretation changed.
     pub fn enqueue_kind(&self, api_version: &str, kind: &str) {
         let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
-        let is_meant = |object: &RecordKey| {
-            let known = |cluster: &ClusterName| self.context.catalog.known(cluster, api_version, kind);
+        let is_of_kind = |object: &RecordKey| {
+            let known = |cluster: &ClusterName| self.context.rest_mapper.find_cached(cluster, api_version, kind);
             let resource = resources
                 .entry(object.cluster().clone())
                 .or_insert_with_key(|cluster| known(cluster).map(|resource| resource.gvr));
             resource.as_ref() == Some(&object.collection.resource)
         };
-        self.applied_states.works_of(is_meant).into_iter().for_each(|work| self.works.add(work));
+        self.applied_states.find_works(is_of_kind).into_iter().for_each(|work| self.works.add(work));
     }
 }
 
@@ -134,7 +136,7 @@ impl Controller for ExecutionController {
         let kinds = &self.context.kinds;
         vec![
             Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.cluster]).find(|works, change| works.affected(change).boxed()),
+            Source::of([&kinds.cluster]).find(|controller, change| controller.on_cluster(change).boxed()),
             Source::AllOfMembers.map(Self::on_member_object),
         ]
     }
@@ -143,7 +145,7 @@ impl Controller for ExecutionController {
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
         let keys: HashSet<WorkKey> =
             self.context.keys(&self.context.kinds.work).await?.into_iter().map(WorkKey::from).collect();
-        self.applied_states.keep(&keys).await;
+        self.applied_states.retain_works(&keys).await;
         Ok(keys.into_iter().collect())
     }
 
@@ -186,26 +188,26 @@ impl Controller for ExecutionController {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
         };
         let mut status = typed.status.clone();
-        let suspended = typed.spec.suspend_dispatching.unwrap_or_default();
-        let dispatching = dispatching(suspended, self.context.now());
-        let dispatch_changed = conditions::find(&status.conditions, condition::DISPATCHING)
+        let is_suspended = typed.spec.suspend_dispatching.unwrap_or_default();
+        let dispatching = dispatching_condition(is_suspended, self.context.now());
+        let is_dispatching_changed = conditions::find(&status.conditions, condition::DISPATCHING)
             .is_none_or(|shown| shown.status != dispatching.status);
-        if dispatch_changed {
+        if is_dispatching_changed {
             conditions::set(&mut status.conditions, dispatching);
         }
         let mut result = Ok(());
         let mut failure = None;
-        if !suspended {
+        if !is_suspended {
             if is_ready(&member) {
-                let mut outcome = self.apply_all(&cluster, &key, &typed).await;
-                let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
+                let mut errors = self.apply_all(&cluster, &key, &typed).await;
+                let has_unknown_kind = errors.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
                 // A kind that is not served in the control plane either leaves the Applied condition unchanged.
-                if !unknown {
-                    conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
+                if !has_unknown_kind {
+                    conditions::set(&mut status.conditions, applied_condition(&typed, &errors, self.context.now()));
                 }
-                let messages = outcome.iter().filter(|error| error.is_reported()).map(Error::message);
-                failure = outcome.iter().any(Error::is_reported).then(|| aggregated(messages));
-                result = outcome.pop().map_or(Ok(()), Err);
+                let messages = errors.iter().filter(|error| error.is_reported()).map(Error::message);
+                failure = errors.iter().any(Error::is_reported).then(|| aggregated(messages));
+                result = errors.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
             }
@@ -215,19 +217,19 @@ impl Controller for ExecutionController {
                 status.manifest_statuses = statuses;
             }
         });
-        let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
-        if status != typed.status && !conflict_only {
+        let is_only_conflict = result.as_ref().is_err_and(Error::is_conflict);
+        if status != typed.status && !is_only_conflict {
             let progress = progress(&typed.status, &status);
             if result.is_ok()
                 && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, progress)
             {
-                return reflected.map(|()| Outcome::Again(wait));
+                return reflected.map(|()| Outcome::RequeueAfter(wait));
             }
             self.report(&cluster, &work, &typed.status, &status).await?;
         }
         if let Some(failure) = failure {
             let message = format!("Failed to sync work({key}) to cluster({cluster}), err: {failure}");
-            self.context.events.note(&work, Severity::Warning, event::SYNC_FAILED, message);
+            self.context.events.record(&work, Severity::Warning, event::SYNC_FAILED, message);
         }
         result.and(reflected).map(|()| Outcome::Done)
     }
@@ -253,20 +255,20 @@ impl ExecutionController {
         if let Some(dispatching) = shown(status)
             && shown(before).is_none_or(|before| before.status != dispatching.status)
         {
-            events.note(work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
+            events.record(work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
         }
         let is_applied = |status: &WorkStatus| conditions::is_true(&status.conditions, condition::APPLIED);
         if is_applied(status) && !is_applied(before) {
             let (namespace, name) = (unstructured::namespace(work), unstructured::name(work));
             let message = format!("Sync work({namespace}/{name}) to cluster({cluster}) successful.");
-            events.note(work, Severity::Normal, event::SYNC_SUCCEED, message);
+            events.record(work, Severity::Normal, event::SYNC_SUCCEED, message);
         }
-        self.record_reflected(work, before, status);
+        self.record_status_events(work, before, status);
         Ok(())
     }
 
     /// Records events about manifests whose status or health was reflected for the first time or changed.
-    fn record_reflected(&self, work: &Value, before: &WorkStatus, status: &WorkStatus) {
+    fn record_status_events(&self, work: &Value, before: &WorkStatus, status: &WorkStatus) {
         let events = &self.context.events;
         for manifest in &status.manifest_statuses {
             let known = before.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
@@ -276,7 +278,7 @@ impl ExecutionController {
             let ResourceIdentifier { kind, namespace, name, .. } = &manifest.identifier;
             let object = format!("{kind}/{namespace}/{name}");
             let message = format!("Reflect status for object({object}) succeed.");
-            events.note(work, Severity::Normal, event::REFLECT_STATUS_SUCCEED, message);
+            events.record(work, Severity::Normal, event::REFLECT_STATUS_SUCCEED, message);
             let health = match &manifest.health {
                 health if known.is_some_and(|known| known.health == *health) => continue,
                 Some(ResourceHealth::Healthy) => "healthy",
@@ -285,7 +287,7 @@ impl ExecutionController {
             };
             if self.has_health_rule(&manifest.identifier) {
                 let message = format!("Interpret health of object({object}) as {health}.");
-                events.note(work, Severity::Normal, event::INTERPRET_HEALTH_SUCCEED, message);
+                events.record(work, Severity::Normal, event::INTERPRET_HEALTH_SUCCEED, message);
             }
         }
     }
@@ -298,16 +300,21 @@ impl ExecutionController {
         self.context.interpreter.is_interpreted(&object, &InterpreterOperation::InterpretHealth)
     }
 
-    fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
+    /// Client of a member that rejects writes once the fence has ended.
+    fn member_client(&self, cluster: &ClusterName) -> Result<Objects, Error> {
         Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
     /// The member object: from the cache if it is synced, otherwise from the member.
-    async fn seen(&self, cluster: &ClusterName, target: Target<'_>) -> Result<Option<Cached>, Error> {
+    async fn get_member_object(
+        &self,
+        cluster: &ClusterName,
+        target: Target<'_>,
+    ) -> Result<Option<CachedObject>, Error> {
         if self.context.cache.is_synced(cluster, &target.resource.gvr) {
             return self.context.cache.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
         }
-        Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
+        Ok(self.member_client(cluster)?.get(target).await?.map(CachedObject::from_response))
     }
 
     /// Status of all manifests. `None` if the member cannot be read, or if there is nothing to report.
@@ -324,10 +331,12 @@ impl ExecutionController {
                 continue;
             }
             let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
-            let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
+            let Some(resource) = self.context.rest_mapper.find_cached(cluster, api_version, kind) else {
+                return Ok(None);
+            };
             let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
             // If a member does not respond, its last status is kept.
-            let seen = match self.seen(cluster, target).await {
+            let seen = match self.get_member_object(cluster, target).await {
                 Err(error @ Error::Cache(_)) => return Err(error),
                 Err(_) => return Ok(None),
                 Ok(seen) => seen,
@@ -335,7 +344,7 @@ impl ExecutionController {
             let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let tell = |reason, what: &str, error: &crowsnest_interpreter::Error| {
+            let record_failure = |reason, what: &str, error: &crowsnest_interpreter::Error| {
                 let object = format!(
                     "{}/{}/{}",
                     unstructured::kind(seen),
@@ -343,40 +352,40 @@ impl ExecutionController {
                     unstructured::name(seen)
                 );
                 let message = format!("{what} object({object}) failed, err: {}.", error);
-                self.context.events.note(work, Severity::Warning, reason, message);
+                self.context.events.record(work, Severity::Warning, reason, message);
             };
             let reflected = interpreter
                 .reflect(seen)
                 .await
-                .inspect_err(|error| tell(event::REFLECT_STATUS_FAILED, "Reflect status for", error))?;
+                .inspect_err(|error| record_failure(event::REFLECT_STATUS_FAILED, "Reflect status for", error))?;
             // If the health interpretation fails, health is unknown and the status is still reflected.
             let healthy = interpreter
                 .is_healthy(seen)
                 .await
-                .inspect_err(|error| tell(event::INTERPRET_HEALTH_FAILED, "Interpret health of", error));
+                .inspect_err(|error| record_failure(event::INTERPRET_HEALTH_FAILED, "Interpret health of", error));
             statuses.push(status::manifest_status(ordinal, manifest, reflected, healthy.ok()));
         }
-        let nothing_yet = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
-        Ok((!nothing_yet).then_some(statuses))
+        let has_no_status = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
+        Ok((!has_no_status).then_some(statuses))
     }
 }
 
 /// Changing while an object is expected to become healthy, unless a condition that was written before changed.
 fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
     let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
-    let is_rising = |manifest: &ManifestStatus| {
+    let is_becoming_healthy = |manifest: &ManifestStatus| {
         let known = written.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
-        Progress::is_rising(known.and_then(|known| known.health.as_ref()), manifest.health.as_ref())
+        Progress::is_becoming_healthy(known.and_then(|known| known.health.as_ref()), manifest.health.as_ref())
     };
-    Progress::changing_if(!has_new_condition && status.manifest_statuses.iter().any(is_rising))
+    Progress::from_changing(!has_new_condition && status.manifest_statuses.iter().any(is_becoming_healthy))
 }
 
 /// API enablements of a cluster.
-fn served(cluster: Option<&Value>) -> Option<&Value> {
+fn api_enablements(cluster: Option<&Value>) -> Option<&Value> {
     unstructured::at(cluster?, &["status", "apiEnablements"])
 }
 
-fn dispatching(suspended: bool, now: Timestamp) -> Condition {
+fn dispatching_condition(suspended: bool, now: Timestamp) -> Condition {
     let (reason, message) = match suspended {
         true => (condition::DISPATCHING_SUSPENDED, "Work dispatching is in a suspended state."),
         false => (condition::DISPATCHING_DISPATCHING, "Work is being dispatched to member clusters."),
@@ -385,7 +394,7 @@ fn dispatching(suspended: bool, now: Timestamp) -> Condition {
 }
 
 /// The Applied condition for the result of applying.
-fn applied(work: &Work, failed: &[Error], now: Timestamp) -> Condition {
+fn applied_condition(work: &Work, failed: &[Error], now: Timestamp) -> Condition {
     let kind = condition::APPLIED;
     if failed.is_empty() {
         let message = "Manifest has been successfully applied";

@@ -9,14 +9,20 @@ use crate::Error;
 use crate::metrics::operations::{Operation, Update};
 
 impl ExecutionController {
-    pub(super) fn count(&self, cluster: &ClusterName, manifest: &Value, operation: Operation, is_well: bool) {
+    pub(super) fn count_operation(
+        &self,
+        cluster: &ClusterName,
+        manifest: &Value,
+        operation: Operation,
+        is_success: bool,
+    ) {
         let kind = (unstructured::api_version(manifest), unstructured::kind(manifest));
-        self.context.metrics.operations.note(cluster.as_str(), kind, operation, is_well);
+        self.context.metrics.operations.record(cluster.as_str(), kind, operation, is_success);
     }
 }
 
 /// Result of an update of a member object.
-pub(super) fn written(before: Option<&Value>, updated: &Result<Value, Error>) -> Update {
+pub(super) fn update_result(before: Option<&Value>, updated: &Result<Value, Error>) -> Update {
     match updated {
         Err(_) => Update::None,
         Ok(live) if before.map(unstructured::resource_version) == Some(unstructured::resource_version(live)) => {

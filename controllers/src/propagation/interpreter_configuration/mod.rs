@@ -32,7 +32,7 @@ pub struct CustomizedKind {
 pub struct InterpreterConfiguration {
     context: Arc<Context>,
     detector: Arc<ResourceDetector>,
-    works: Arc<ExecutionController>,
+    execution: Arc<ExecutionController>,
     dependencies: Trigger<BindingKey>,
     bindings: Trigger<BindingKey>,
     statuses: Trigger<BindingKey>,
@@ -45,7 +45,7 @@ impl InterpreterConfiguration {
         let name = unstructured::name(change.object());
         let before = interpreter.target_of(name);
         match change.current().map(context::decode).transpose() {
-            Ok(customization) => interpreter.learn(name, customization.as_ref()),
+            Ok(customization) => interpreter.set_customization(name, customization.as_ref()),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a ResourceInterpreterCustomization; the previous version stays in use");
             }
@@ -55,10 +55,10 @@ impl InterpreterConfiguration {
         affected.map(|(api_version, kind)| CustomizedKind { api_version, kind }).collect()
     }
 
-    fn learn_webhooks(&self, change: &Change) -> Requests<CustomizedKind> {
+    fn set_webhooks(&self, change: &Change) -> Requests<CustomizedKind> {
         let name = unstructured::name(change.object());
         match change.current().map(context::decode).transpose() {
-            Ok(configuration) => self.context.interpreter.learn_webhooks(name, configuration.as_ref()),
+            Ok(configuration) => self.context.interpreter.set_webhooks(name, configuration.as_ref()),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a ResourceInterpreterWebhookConfiguration; the previous version stays in use");
             }
@@ -79,7 +79,7 @@ impl Controller for InterpreterConfiguration {
         InterpreterConfiguration {
             context: Arc::clone(&setup.context),
             detector: setup.controller(),
-            works: setup.controller(),
+            execution: setup.controller(),
             dependencies: setup.trigger::<DependenciesDistributor>(),
             bindings: setup.trigger::<BindingController>(),
             statuses: setup.trigger::<BindingStatusController>(),
@@ -91,7 +91,7 @@ impl Controller for InterpreterConfiguration {
         let kinds = &self.context.kinds;
         vec![
             Source::of([&kinds.interpreter_customization]).map(Self::update_customization),
-            Source::of([&kinds.interpreter_webhook]).map(Self::learn_webhooks),
+            Source::of([&kinds.interpreter_webhook]).map(Self::set_webhooks),
         ]
     }
 
@@ -105,9 +105,9 @@ impl Controller for InterpreterConfiguration {
         let (kinds, interpreter) = (&self.context.kinds, &self.context.interpreter);
         let exists = |name: &str| keys.contains(&NamespacedName::cluster_scoped(name));
         if cluster.is_control_plane() && *resource == kinds.interpreter_customization {
-            interpreter.keep(exists);
+            interpreter.retain_customizations(exists);
         } else if cluster.is_control_plane() && *resource == kinds.interpreter_webhook {
-            interpreter.keep_webhooks(exists);
+            interpreter.retain_webhooks(exists);
         }
     }
 
@@ -133,7 +133,7 @@ impl Controller for InterpreterConfiguration {
                 self.detector.enqueue(resource, namespace, name);
             }
         }
-        self.works.enqueue_kind(&api_version, &kind);
+        self.execution.enqueue_kind(&api_version, &kind);
         Ok(Outcome::Done)
     }
 }

@@ -20,7 +20,7 @@ use crate::shared::works::write_work;
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
-use crowsnest_plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::selector::{ObjectFields, best_precision_of_fields};
 use crowsnest_plan::work::construct::{self, WorkOptions};
 
 pub struct NamespaceController {
@@ -29,7 +29,7 @@ pub struct NamespaceController {
 
 impl NamespaceController {
     fn on_namespace(&self, change: &Change) -> Requests<String> {
-        Requests::one_if(change.of_template() != TemplateChange::None, || change.name())
+        Requests::one_if(change.template_change() != TemplateChange::None, || change.name())
     }
 
     /// Recreates the Work of a namespace after it was deleted.
@@ -42,29 +42,29 @@ impl NamespaceController {
 
     /// Namespaces that an override policy selects, before or after the change. All namespaces, if the previous
     /// selectors are unknown.
-    async fn overridden(&self, change: &Change) -> Result<Requests<String>, Error> {
+    async fn on_override(&self, change: &Change) -> Result<Requests<String>, Error> {
         if change.initial {
             return Ok(Requests::none());
         }
-        if change.is_old_forgotten() && !change.deleted {
+        if change.is_previous_unknown() && !change.deleted {
             return Ok(Requests::all());
         }
         let versions = [change.old(), Some(change.object())].into_iter().flatten();
         let specs: Vec<OverrideSpec> =
             versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
         let is_selected = |namespace: &Header| {
-            let named = Named { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
+            let named = ObjectFields { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
             let selects = |spec: &OverrideSpec| {
                 spec.resource_selectors.is_empty()
-                    || best_precision_of_named(&spec.resource_selectors, named, &namespace.labels).is_some()
+                    || best_precision_of_fields(&spec.resource_selectors, named, &namespace.labels).is_some()
             };
             specs.iter().any(selects)
         };
         let selectors = || specs.iter().flat_map(|spec| &spec.resource_selectors);
-        let by_name = specs.iter().all(|spec| !spec.resource_selectors.is_empty())
-            && selectors().all(|selector| !is_of_namespaces(selector) || !selector.name.is_empty());
-        if by_name {
-            let named = selectors().filter(|selector| is_of_namespaces(selector));
+        let is_by_name = specs.iter().all(|spec| !spec.resource_selectors.is_empty())
+            && selectors().all(|selector| !selects_namespaces(selector) || !selector.name.is_empty());
+        if is_by_name {
+            let named = selectors().filter(|selector| selects_namespaces(selector));
             return Ok(named.map(|selector| selector.name.clone()).collect());
         }
         let Context { cache, control_plane, kinds, .. } = self.context.as_ref();
@@ -72,12 +72,12 @@ impl NamespaceController {
         Ok(namespaces.into_iter().filter(is_selected).map(|namespace| namespace.name).collect())
     }
 
-    fn is_synced(&self, namespace: &Value) -> bool {
+    fn should_sync(&self, namespace: &Value) -> bool {
         let name = unstructured::name(namespace);
-        let skips = unstructured::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
+        let is_skipped = unstructured::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
             .is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        let system = name == "default" || is_reserved_namespace(name);
-        !skips && !system && !self.context.config.skipped_namespaces.contains(name)
+        let is_system = name == "default" || is_reserved_namespace(name);
+        !is_skipped && !is_system && !self.context.config.skipped_namespaces.contains(name)
     }
 }
 
@@ -95,7 +95,7 @@ impl Controller for NamespaceController {
         vec![
             Source::of([&kinds.namespace]).map(Self::on_namespace),
             Source::of([&kinds.cluster_override_policy])
-                .find(|namespaces, change| namespaces.overridden(change).boxed()),
+                .find(|controller, change| controller.on_override(change).boxed()),
             Source::of([&kinds.cluster]).map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
             Source::of([&kinds.work]).map(Self::on_work),
         ]
@@ -110,29 +110,30 @@ impl Controller for NamespaceController {
         let Some(namespace) = context.get_full(&context.kinds.namespace, "", &name).await? else {
             return Ok(Outcome::Done);
         };
-        if unstructured::is_terminating(&namespace) || !self.is_synced(&namespace) {
+        if unstructured::is_terminating(&namespace) || !self.should_sync(&namespace) {
             return Ok(Outcome::Done);
         }
-        let overrides = Overrides::cluster_wide(context).await?;
-        let mut failed = None;
+        let overrides = Overrides::list_cluster_wide(context).await?;
+        let mut last_error = None;
         for cluster in context.clusters().await? {
-            if let Err(error) = self.sync(&namespace, cluster.as_str(), &overrides).await {
-                failed = Some(error);
+            if let Err(error) = self.sync_to_cluster(&namespace, cluster.as_str(), &overrides).await {
+                last_error = Some(error);
             }
         }
-        failed.map_or(Ok(Outcome::Done), Err)
+        last_error.map_or(Ok(Outcome::Done), Err)
     }
 }
 
 impl NamespaceController {
-    async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
-        let execution = crowsnest_api::names::execution_namespace(cluster);
-        if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {
-            return Err(Error::Waiting(format!("namespace {execution} does not exist")));
+    async fn sync_to_cluster(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
+        let execution_namespace = crowsnest_api::names::execution_namespace(cluster);
+        if !self.context.exists(&self.context.kinds.namespace, "", &execution_namespace).await? {
+            return Err(Error::Waiting(format!("namespace {execution_namespace} does not exist")));
         }
         let Some(member) = self.context.cluster(cluster).await? else { return Ok(()) };
         let mut manifest = namespace.clone();
-        let applied: overriding::Report = overriding::apply(&mut manifest, &member, &overrides.as_plan(), &[])?;
+        let applied: overriding::AppliedOverrides =
+            overriding::apply(&mut manifest, &member, &overrides.to_planner(), &[])?;
         let (cluster_wide, _) = applied.annotations();
         let annotations =
             cluster_wide.map(|text| (annotation::APPLIED_CLUSTER_OVERRIDES.to_owned(), text)).into_iter().collect();
@@ -142,6 +143,6 @@ impl NamespaceController {
     }
 }
 
-fn is_of_namespaces(selector: &ResourceSelector) -> bool {
+fn selects_namespaces(selector: &ResourceSelector) -> bool {
     selector.api_version == "v1" && selector.kind == "Namespace"
 }

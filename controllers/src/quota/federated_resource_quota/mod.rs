@@ -28,14 +28,14 @@ use crate::shared::works::write_work;
 use crowsnest_plan::quota::{self as plan, Usage};
 use usages::Usages;
 
-/// Bindings often change in groups, which are counted together.
-const GATHER: Duration = Duration::from_millis(300);
+/// Delay of a recount after a change. Bindings often change in groups, which are counted together.
+const BATCH_DELAY: Duration = Duration::from_millis(300);
 
 pub struct FederatedResourceQuotaController {
     context: Arc<Context>,
     quotas: Trigger<NamespacedName>,
     /// Keys of all quotas, so that changes of bindings in namespaces without a quota cost nothing.
-    known: Mutex<BTreeSet<NamespacedName>>,
+    quota_keys: Mutex<BTreeSet<NamespacedName>>,
     usages: Usages,
 }
 
@@ -45,37 +45,38 @@ impl FederatedResourceQuotaController {
         match change.deleted {
             true => self.remove(&key),
             false => {
-                self.known.lock().insert(key.clone());
+                self.quota_keys.lock().insert(key.clone());
             }
         }
         // Another client may have written only the status, so the usage is counted again.
-        let gather = if change.is_moved_or_terminating() { Duration::ZERO } else { GATHER };
-        Requests::from(key).after(gather)
+        let delay = if change.is_generation_or_deletion_changed() { Duration::ZERO } else { BATCH_DELAY };
+        Requests::from(key).after(delay)
     }
 
     fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
         let namespace = unstructured::namespace(change.object());
-        let keys = if self.counts() { self.in_namespace(namespace) } else { Vec::new() };
+        let keys = if self.is_enforced() { self.quotas_in(namespace) } else { Vec::new() };
         if keys.is_empty() || !change.initial && !may_change_usage(change) {
             return Requests::none();
         }
-        self.usages.change(namespace);
-        keys.into_iter().filter(|_| !change.initial).collect::<Requests<NamespacedName>>().after(GATHER)
+        self.usages.mark_changed(namespace);
+        keys.into_iter().filter(|_| !change.initial).collect::<Requests<NamespacedName>>().after(BATCH_DELAY)
     }
 
-    fn counts(&self) -> bool {
+    /// True if quotas are enforced, so that usage is counted.
+    fn is_enforced(&self) -> bool {
         self.context.config.gates.federated_quota_enforcement
     }
 
     fn remove(&self, key: &NamespacedName) {
-        self.known.lock().remove(key);
-        if self.in_namespace(&key.namespace).is_empty() {
-            self.usages.forget(&key.namespace);
+        self.quota_keys.lock().remove(key);
+        if self.quotas_in(&key.namespace).is_empty() {
+            self.usages.remove(&key.namespace);
         }
     }
 
-    fn in_namespace(&self, namespace: &str) -> Vec<NamespacedName> {
-        let known = self.known.lock();
+    fn quotas_in(&self, namespace: &str) -> Vec<NamespacedName> {
+        let known = self.quota_keys.lock();
         let from = NamespacedName::new(namespace, "");
         known.range(from..).take_while(|key| key.namespace == namespace).cloned().collect()
     }
@@ -94,7 +95,7 @@ impl Controller for FederatedResourceQuotaController {
         FederatedResourceQuotaController {
             context: Arc::clone(&setup.context),
             quotas: setup.trigger::<Self>(),
-            known: Mutex::default(),
+            quota_keys: Mutex::default(),
             usages: Usages::default(),
         }
     }
@@ -104,27 +105,27 @@ impl Controller for FederatedResourceQuotaController {
         let clusters = Source::of([&kinds.cluster]);
         vec![
             Source::of([&kinds.federated_resource_quota]).map(Self::on_quota),
-            clusters.map(|_, change| Requests::all_if(!change.initial && change.is_moved_or_terminating())),
-            Source::of([&kinds.work]).map(|_, change| Requests::from(quota_of(change.object())).after(GATHER)),
+            clusters.map(|_, change| Requests::all_if(!change.initial && change.is_generation_or_deletion_changed())),
+            Source::of([&kinds.work]).map(|_, change| Requests::from(quota_of(change.object())).after(BATCH_DELAY)),
             Source::of([&kinds.resource_binding]).map(Self::on_binding),
         ]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
-        Ok(self.known.lock().iter().cloned().collect())
+        Ok(self.quota_keys.lock().iter().cloned().collect())
     }
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.federated_resource_quota {
             let deleted: Vec<NamespacedName> =
-                self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
+                self.quota_keys.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
             for key in deleted {
                 self.remove(&key);
                 self.quotas.add(key);
             }
         } else if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
             // Bindings may have been deleted without a change.
-            self.usages.forget_all();
+            self.usages.clear();
         }
     }
 
@@ -132,24 +133,27 @@ impl Controller for FederatedResourceQuotaController {
         let context = &self.context;
         let NamespacedName { namespace, name } = &key;
         let quota = context.get_full(&context.kinds.federated_resource_quota, namespace, name).await?;
-        let works = self.works(&key).await?;
+        let works = self.list_works(&key).await?;
         let Some(quota) = quota.filter(|quota| !unstructured::is_terminating(quota)) else {
-            self.delete(works.iter()).await?;
+            self.delete_works(works.iter()).await?;
             return Ok(Outcome::Done);
         };
         let typed: FederatedResourceQuota = decode(&quota)?;
-        if let Err(error) = self.assign(&quota, &typed, &works).await {
+        if let Err(error) = self.write_assignments(&quota, &typed, &works).await {
             if error.is_reported() {
-                context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
+                context.events.record(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
             }
             return Err(error);
         }
         match self.update_status(&key, &quota, &typed, &works).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
-                let failed =
-                    if self.counts() { event::COLLECT_OVERALL_STATUS_FAILED } else { event::AGGREGATE_STATUS_FAILED };
-                context.events.note(&quota, Severity::Warning, failed, error.to_string());
+                let failed = if self.is_enforced() {
+                    event::COLLECT_OVERALL_STATUS_FAILED
+                } else {
+                    event::AGGREGATE_STATUS_FAILED
+                };
+                context.events.record(&quota, Severity::Warning, failed, error.to_string());
                 Err(error)
             }
         }
@@ -158,14 +162,14 @@ impl Controller for FederatedResourceQuotaController {
 
 impl FederatedResourceQuotaController {
     /// Works that assign a quota to members.
-    async fn works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
+    async fn list_works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);
-        let found = self.context.with_label(resource, label, &key.name).await?;
+        let found = self.context.list_with_label(resource, label, &key.name).await?;
         let works = found.iter().map(|work| work.view());
         Ok(works.filter(|work| quota_of(work).as_ref() == Some(key)).cloned().collect())
     }
 
-    async fn delete(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
+    async fn delete_works(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
         for work in works.filter(|work| !unstructured::is_terminating(work)) {
             self.context
                 .delete(&self.context.kinds.work, unstructured::namespace(work), unstructured::name(work))
@@ -174,26 +178,32 @@ impl FederatedResourceQuotaController {
         Ok(())
     }
 
-    async fn assign(&self, quota: &Value, typed: &FederatedResourceQuota, works: &[Value]) -> Result<(), Error> {
+    /// Writes the Works that assign the quota to members, and deletes others.
+    async fn write_assignments(
+        &self,
+        quota: &Value,
+        typed: &FederatedResourceQuota,
+        works: &[Value],
+    ) -> Result<(), Error> {
         let context = &self.context;
         let desired = plan::assignments(typed, &context.clusters().await?);
         let is_desired =
             |work: &&Value| desired.iter().any(|desired| desired.namespace == unstructured::namespace(work));
-        self.delete(works.iter().filter(|work| !is_desired(work))).await?;
-        let mut wrote = false;
+        self.delete_works(works.iter().filter(|work| !is_desired(work))).await?;
+        let mut is_written = false;
         for work in &desired {
             if !context.exists(&context.kinds.namespace, "", &work.namespace).await? {
                 return Err(Error::Waiting(format!("namespace {} does not exist", work.namespace)));
             }
-            wrote |= write_work(context, work).await?;
+            is_written |= write_work(context, work).await?;
         }
-        if wrote {
+        if is_written {
             let text = format!(
                 "Sync works for FederatedResourceQuota({}/{}) succeed.",
                 unstructured::namespace(quota),
                 unstructured::name(quota)
             );
-            context.events.note(quota, Severity::Normal, event::SYNC_WORK_SUCCEED, text);
+            context.events.record(quota, Severity::Normal, event::SYNC_WORK_SUCCEED, text);
         }
         Ok(())
     }
@@ -206,16 +216,16 @@ impl FederatedResourceQuotaController {
         typed: &FederatedResourceQuota,
         works: &[Value],
     ) -> Result<Outcome, Error> {
-        let counted = if self.counts() { Some(self.count(&key.namespace).await?) } else { None };
-        let status = plan::status(&typed.spec, of_members(works)?, counted);
+        let usage = if self.is_enforced() { Some(self.usage(&key.namespace).await?) } else { None };
+        let status = plan::status(&typed.spec, member_usages(works)?, usage);
         if status != typed.status {
-            self.write(key, quota, &status).await?;
+            self.write_status(key, quota, &status).await?;
         }
         let sync = self.context.config.periods.quota_sync;
-        Ok(if self.counts() { Outcome::Again(sync) } else { Outcome::Done })
+        Ok(if self.is_enforced() { Outcome::RequeueAfter(sync) } else { Outcome::Done })
     }
 
-    async fn write(
+    async fn write_status(
         &self,
         key: &NamespacedName,
         quota: &Value,
@@ -226,22 +236,22 @@ impl FederatedResourceQuotaController {
         updated["status"] = json!(status);
         context.replace_status(&context.kinds.federated_resource_quota, &updated).await?;
         let succeeded =
-            if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
+            if self.is_enforced() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
         let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.namespace, key.name);
-        context.events.note(quota, Severity::Normal, succeeded, text);
+        context.events.record(quota, Severity::Normal, succeeded, text);
         Ok(())
     }
 
     /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted. A usage that is older
     /// than half of the sync period is counted again, in case a change was missed.
-    async fn count(&self, namespace: &str) -> Result<Usage, Error> {
+    async fn usage(&self, namespace: &str) -> Result<Usage, Error> {
         let (now, max_age) = (self.context.moment().mono, self.context.config.periods.quota_sync / 2);
-        self.usages.usage(namespace, now, max_age, self.sum(namespace)).await
+        self.usages.usage(namespace, now, max_age, self.sum_usage(namespace)).await
     }
 
-    async fn sum(&self, namespace: &str) -> Result<Usage, Error> {
+    async fn sum_usage(&self, namespace: &str) -> Result<Usage, Error> {
         let bindings = self.context.stream(&self.context.kinds.resource_binding, Some(namespace));
-        let sum = |mut sum: Usage, binding: crate::cache::Cached| async move {
+        let sum = |mut sum: Usage, binding: crate::cache::CachedObject| async move {
             let binding: ResourceBinding = decode(binding.view())?;
             plan::add(&mut sum, plan::usage(&binding.spec));
             Ok(sum)
@@ -258,11 +268,11 @@ fn quota_of(work: &Value) -> Option<NamespacedName> {
 }
 
 /// Usage of the quotas that Works assign, as reported by members.
-fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
+fn member_usages(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
     let mut members = Vec::new();
     for work in works.iter().filter(|work| !unstructured::is_terminating(work)) {
         let Some(cluster) = cluster_of_execution_namespace(unstructured::namespace(work)) else { continue };
-        members.extend(plan::of_member(cluster, &decode::<Work>(work)?.status));
+        members.extend(plan::member_status(cluster, &decode::<Work>(work)?.status));
     }
     Ok(members)
 }

@@ -21,36 +21,37 @@ pub(super) struct Usages {
 struct NamespaceCount {
     /// Number of changes of bindings since the start.
     changes: AtomicU64,
-    counted: tokio::sync::Mutex<Option<Counted>>,
+    counted: tokio::sync::Mutex<Option<CountedUsage>>,
 }
 
-struct Counted {
+struct CountedUsage {
     /// Changes before the bindings were counted.
     changes: u64,
     /// Time of the count, on the monotonic clock.
-    at: Duration,
+    counted_at: Duration,
     usage: Usage,
 }
 
 impl Usages {
     /// Marks the usage of a namespace as outdated.
-    pub fn change(&self, namespace: &str) {
+    pub fn mark_changed(&self, namespace: &str) {
         if let Some(count) = self.namespaces.lock().get(namespace) {
             count.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Forgets a namespace without quotas.
-    pub fn forget(&self, namespace: &str) {
+    /// Removes a namespace without quotas.
+    pub fn remove(&self, namespace: &str) {
         self.namespaces.lock().remove(namespace);
     }
 
     /// Marks all usage as outdated.
-    pub fn forget_all(&self) {
+    pub fn clear(&self) {
         self.namespaces.lock().clear();
     }
 
-    /// The usage of a namespace, counted unless it was since the last change and for less than `max_age`.
+    /// The usage of a namespace. Counts it if bindings have changed since the last count, or if that is older than
+    /// `max_age`.
     pub async fn usage(
         &self,
         namespace: &str,
@@ -63,12 +64,12 @@ impl Usages {
         let changes = known.changes.load(Ordering::Acquire);
         if let Some(counted) = &*counted
             && counted.changes == changes
-            && now.saturating_sub(counted.at) < max_age
+            && now.saturating_sub(counted.counted_at) < max_age
         {
             return Ok(counted.usage.clone());
         }
         let usage = count.await?;
-        *counted = Some(Counted { changes, at: now, usage: usage.clone() });
+        *counted = Some(CountedUsage { changes, counted_at: now, usage: usage.clone() });
         Ok(usage)
     }
 }
@@ -93,9 +94,9 @@ mod tests {
         assert_eq!([usage("a", 0).await, usage("a", 9).await], [1, 1]);
         assert_eq!(usage("b", 9).await, 2, "another namespace");
         assert_eq!(usage("a", 10).await, 3, "the count is old");
-        usages.change("b");
+        usages.mark_changed("b");
         assert_eq!([usage("a", 11).await, usage("b", 11).await], [3, 4]);
-        usages.forget_all();
+        usages.clear();
         assert_eq!(usage("a", 11).await, 5);
     }
 }

@@ -1,9 +1,9 @@
 //! Correlation of events, as in client-go's `EventCorrelator`: equal events are one event with a count, similar ones
 //! are combined, and an object's events are rate-limited. Pure: time is an argument.
 //!
-//! Repetitions are counted in memory and written at intervals. Successes wait shortly, so that a burst is recognized
-//! before its first event is written. In a burst of propagated templates, each template gets one event, about its newest
-//! step, and its binding and Works get none.
+//! Repetitions are counted in memory and written at intervals. Writes of successes are delayed for a second, so that a
+//! burst is recognized before its first event is written. In a burst of propagated templates, each template gets one
+//! event, about its newest step, and its binding and Works get none.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,37 +21,41 @@ use serde_json::Value;
 
 use super::Severity;
 
-/// Number of events that do not wait, of groups and of objects that are remembered, as in client-go.
-const REMEMBERED: usize = 4096;
-/// Maximum number of failures, of successes and of counts that wait to be written. Further ones are dropped.
-const WAITING: usize = 4096;
-/// Number of distinct messages of similar events (of one object and reason) from which they are combined, and the time
-/// without such an event after which they are counted again. As in client-go.
-const SIMILAR: usize = 10;
-const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+/// Capacity of each cache: of events without a scheduled write, of groups of similar events, and of objects. As in
+/// client-go.
+const CACHE_CAPACITY: usize = 4096;
+/// Maximum number of scheduled writes of each class: failures, successes and counts. Further ones are dropped.
+const MAX_SCHEDULED: usize = 4096;
+/// Number of distinct messages of similar events (of one object, severity and reason) from which on they are combined.
+/// As in client-go.
+const MAX_SIMILAR: usize = 10;
+/// Time without a similar event after which the messages are counted from zero again. As in client-go.
+const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 /// Prefix of the message of combined events, as in client-go.
-const COMBINED: &str = "(combined from similar events): ";
-/// Limit of the writes about an object and their rate per second. The rate is client-go's, the limit twice that of
-/// client-go, since one recorder replaces those of several components.
+const COMBINED_PREFIX: &str = "(combined from similar events): ";
+/// Token bucket of the writes of events about one object: its capacity, and its rate per second. The rate is
+/// client-go's, the capacity twice that of client-go, since one recorder replaces those of several components.
 const OBJECT_BURST: f64 = 50.0;
 const OBJECT_RATE: f64 = 1.0 / 300.0;
-/// Limit of created events of successes per second, and their burst.
+/// Token bucket of created success events: its rate per second, and its capacity.
 const SUCCESS_RATE: f64 = 50.0;
 const SUCCESS_BURST: f64 = 200.0;
-/// Limit of created events of failures per second while the control plane is under write load, and their burst.
+/// Token bucket of created failure events while the control plane is under write load: its rate per second, and its
+/// capacity.
 const LOADED_FAILURE_RATE: f64 = 40.0;
 const LOADED_FAILURE_BURST: f64 = 40.0;
-/// Time that a success waits for equal ones and for a burst to be recognized.
-const HOLD: Duration = Duration::from_secs(1);
-/// Time after which a template's event is written though the burst has not ended.
-const BURST_HOLD: Duration = Duration::from_secs(60);
-/// Rate of steps of propagation that is not a burst. A quiet system writes all of their events.
-const STEPS: BurstLimits = BurstLimits { rate: 50.0, begin: 200.0 };
-/// Interval between two writes of the count of an event.
+/// Delay of a success event, in which equal events are counted and a burst is recognized.
+const SUCCESS_DELAY: Duration = Duration::from_secs(1);
+/// Maximum delay of a propagation step during a burst.
+const BURST_DELAY: Duration = Duration::from_secs(60);
+/// Limits above which propagation steps are a burst: their rate per second, and the number that begins a burst.
+const STEP_BURST: BurstLimits = BurstLimits { rate: 50.0, begin: 200.0 };
+/// Interval between two writes of the count of a failure event.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two writes of the count of a success event.
 const SUCCESS_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Reasons of the steps that every propagated template takes.
+/// Reasons of the success events that every propagated template causes.
 const PROPAGATION_STEPS: [&str; 10] = [
     event::APPLY_POLICY_SUCCEED,
     event::GET_REPLICAS_SUCCEED,
@@ -79,14 +83,14 @@ pub(super) struct Entry {
     pub at: Timestamp,
 }
 
-/// Identity of an event. Combined events have one for all messages.
+/// Identity of an event: a hash of its object, severity, reason and message, for combined events without the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EventKey(u64);
 
 /// An event to be written, with all occurrences so far.
 #[derive(Debug, Clone)]
 pub(super) struct Occurrences {
-    /// The last one.
+    /// The last occurrence.
     pub entry: Entry,
     pub first: Timestamp,
     pub count: u64,
@@ -108,13 +112,14 @@ pub(super) struct DueWrite {
     pub written: Option<EventName>,
 }
 
-/// Occurrences of an event, and its writes.
+/// Occurrences of an event, and its last write.
 #[derive(Debug)]
 struct EventState {
     occurrences: Occurrences,
+    /// The written event. `None` before its first write.
     written: Option<EventName>,
     last_write: Option<Instant>,
-    /// Number of the last occurrence among all recorded ones.
+    /// Sequence number of the last occurrence.
     number: u64,
 }
 
@@ -132,44 +137,44 @@ impl EventState {
 
 /// Effect of a recorded occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recorded {
-    /// Its write is not due before the writer wakes.
-    Waiting,
-    /// Its write is due earlier.
+pub(super) enum RecordOutcome {
+    /// Its write is scheduled, and not due before the writer wakes.
+    Scheduled,
+    /// Its write is scheduled, and due before the writer would wake.
     WakeWriter,
-    /// Too many events wait.
+    /// It is not written, because too many writes are scheduled.
     Dropped,
 }
 
 /// A scheduled write.
 #[derive(Debug)]
-struct Scheduled {
+struct ScheduledWrite {
     key: EventKey,
     object: u64,
     kind: WriteKind,
     since: Instant,
 }
 
-impl Scheduled {
+impl ScheduledWrite {
     /// Delay until the write is due. `burst` is the time until the current burst ends.
     fn delay(&self, now: Instant, burst: Option<Duration>) -> Duration {
-        let hold = self.kind.hold(burst.is_some());
-        let rest = hold.saturating_sub(now.saturating_duration_since(self.since));
+        let full = self.kind.delay(burst.is_some());
+        let rest = full.saturating_sub(now.saturating_duration_since(self.since));
         burst.filter(|_| self.kind.is_step()).map_or(rest, |ends| rest.min(ends))
     }
 }
 
 /// Scheduled writes, in the order in which they were scheduled.
 #[derive(Debug, Default)]
-struct WaitingWrites {
-    failures: Vec<Scheduled>,
-    successes: Vec<Scheduled>,
-    counts: Vec<Scheduled>,
+struct ScheduledWrites {
+    failures: Vec<ScheduledWrite>,
+    successes: Vec<ScheduledWrite>,
+    counts: Vec<ScheduledWrite>,
 }
 
-impl WaitingWrites {
-    /// Writes with the same limits as this kind.
-    fn of(&mut self, kind: WriteKind) -> &mut Vec<Scheduled> {
+impl ScheduledWrites {
+    /// Writes of the same class as this kind.
+    fn class_mut(&mut self, kind: WriteKind) -> &mut Vec<ScheduledWrite> {
         match kind {
             WriteKind::Failure => &mut self.failures,
             WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => &mut self.successes,
@@ -177,12 +182,12 @@ impl WaitingWrites {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Scheduled> {
+    fn iter(&self) -> impl Iterator<Item = &ScheduledWrite> {
         self.failures.iter().chain(&self.successes).chain(&self.counts)
     }
 
     /// All writes, failures first.
-    fn into_writes(self) -> impl Iterator<Item = Scheduled> {
+    fn into_writes(self) -> impl Iterator<Item = ScheduledWrite> {
         self.failures.into_iter().chain(self.successes).chain(self.counts)
     }
 }
@@ -213,7 +218,7 @@ impl WriteKind {
     }
 
     /// The update of the count of an event of this kind.
-    fn recount(self) -> Self {
+    fn count_update(self) -> Self {
         match self {
             WriteKind::Failure => WriteKind::Count(FAILURE_INTERVAL),
             WriteKind::Count(interval) => WriteKind::Count(interval),
@@ -230,13 +235,13 @@ impl WriteKind {
         self.is_step() || self == WriteKind::Success
     }
 
-    /// Time that the write waits.
-    fn hold(self, is_burst: bool) -> Duration {
+    /// Time between the scheduling of a write and its due time.
+    fn delay(self, is_burst: bool) -> Duration {
         match self {
             WriteKind::Failure => Duration::ZERO,
             WriteKind::Count(interval) => interval,
-            WriteKind::TemplateStep | WriteKind::WorkStep if is_burst => BURST_HOLD,
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => HOLD,
+            WriteKind::TemplateStep | WriteKind::WorkStep if is_burst => BURST_DELAY,
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => SUCCESS_DELAY,
         }
     }
 }
@@ -256,30 +261,31 @@ struct ObjectState {
 }
 
 pub(super) struct Correlator {
-    /// Events that wait or are being written.
+    /// Events whose write is scheduled or in progress.
     scheduled: HashMap<EventKey, EventState>,
-    /// Other events.
-    remembered: LruCache<EventKey, EventState>,
+    /// Recent other events.
+    idle: LruCache<EventKey, EventState>,
     similar: LruCache<u64, SimilarEvents>,
     objects: LruCache<u64, ObjectState>,
-    waiting: WaitingWrites,
-    /// Time at which the writer wakes. `None` if it waits for an event.
+    scheduled_writes: ScheduledWrites,
+    /// Time at which the writer wakes. `None` if no write is scheduled.
     wakes_at: Option<Instant>,
     successes: TokenBucket,
-    /// Limit of failures under write load.
+    /// Limit of failure events while the control plane is under write load.
     loaded_failures: TokenBucket,
+    /// Burst of propagation steps.
     steps: BurstDetector,
     /// Number of events that are being created.
     in_flight: usize,
-    /// Number of recorded occurrences.
+    /// Number of recorded occurrences, from which sequence numbers are taken.
     recorded: u64,
 }
 
 fn lru_cache<K: Hash + Eq, V>() -> LruCache<K, V> {
-    LruCache::new(NonZeroUsize::new(REMEMBERED).unwrap_or(NonZeroUsize::MIN))
+    LruCache::new(NonZeroUsize::new(CACHE_CAPACITY).unwrap_or(NonZeroUsize::MIN))
 }
 
-fn hash_of(parts: impl Hash) -> u64 {
+fn hash(parts: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()
@@ -289,46 +295,46 @@ impl Correlator {
     pub fn new(now: Instant) -> Self {
         Correlator {
             scheduled: HashMap::new(),
-            remembered: lru_cache(),
+            idle: lru_cache(),
             similar: lru_cache(),
             objects: lru_cache(),
-            waiting: WaitingWrites::default(),
+            scheduled_writes: ScheduledWrites::default(),
             wakes_at: None,
             successes: TokenBucket::new(SUCCESS_RATE, SUCCESS_BURST, now),
             loaded_failures: TokenBucket::new(LOADED_FAILURE_RATE, LOADED_FAILURE_BURST, now),
-            steps: BurstDetector::new(STEPS),
+            steps: BurstDetector::new(STEP_BURST),
             in_flight: 0,
             recorded: 0,
         }
     }
 
-    /// True if no event waits to be created or is being created.
+    /// True if the creation of no event is scheduled or in progress.
     pub fn is_flushed(&self) -> bool {
-        self.in_flight == 0 && self.waiting.failures.is_empty() && self.waiting.successes.is_empty()
+        self.in_flight == 0 && self.scheduled_writes.failures.is_empty() && self.scheduled_writes.successes.is_empty()
     }
 
     /// Records an occurrence.
-    pub fn record(&mut self, mut entry: Entry, now: Instant) -> Recorded {
+    pub fn record(&mut self, mut entry: Entry, now: Instant) -> RecordOutcome {
         self.recorded += 1;
         let number = self.recorded;
-        let (object, kind) = (hash_of(entry.regarding.to_string()), WriteKind::of(&entry));
-        let group = hash_of((object, entry.severity, entry.reason));
+        let (object, kind) = (hash(entry.regarding.to_string()), WriteKind::of(&entry));
+        let group = hash((object, entry.severity, entry.reason));
         let key = match self.is_combined(group, &entry.message, now) {
             true => {
-                entry.message.insert_str(0, COMBINED);
+                entry.message.insert_str(0, COMBINED_PREFIX);
                 EventKey(group)
             }
-            false => EventKey(hash_of((group, &entry.message))),
+            false => EventKey(hash((group, &entry.message))),
         };
-        let known = self.scheduled.get(&key).or_else(|| self.remembered.peek(&key));
+        let known = self.scheduled.get(&key).or_else(|| self.idle.peek(&key));
         if kind.is_step() && known.is_none_or(|known| known.written.is_none()) {
             self.steps.observe(now);
         }
         if let Some(known) = self.scheduled.get_mut(&key) {
             known.repeat(entry, number);
-            return Recorded::Waiting;
+            return RecordOutcome::Scheduled;
         }
-        let state = match self.remembered.pop(&key) {
+        let state = match self.idle.pop(&key) {
             Some(mut known) => {
                 known.repeat(entry, number);
                 known
@@ -336,55 +342,55 @@ impl Correlator {
             None => EventState::new(entry, number),
         };
         let (kind, since) = match state.last_write.filter(|_| state.written.is_some()) {
-            Some(last) => (kind.recount(), last),
+            Some(last) => (kind.count_update(), last),
             None => (kind, now),
         };
-        self.schedule(Scheduled { key, object, kind, since }, state, now)
+        self.schedule(ScheduledWrite { key, object, kind, since }, state, now)
     }
 
-    fn schedule(&mut self, write: Scheduled, state: EventState, now: Instant) -> Recorded {
-        if self.waiting.of(write.kind).len() >= WAITING {
-            self.remembered.put(write.key, state);
-            return Recorded::Dropped;
+    fn schedule(&mut self, write: ScheduledWrite, state: EventState, now: Instant) -> RecordOutcome {
+        if self.scheduled_writes.class_mut(write.kind).len() >= MAX_SCHEDULED {
+            self.idle.put(write.key, state);
+            return RecordOutcome::Dropped;
         }
         let due = now + write.delay(now, self.steps.ends_in(now));
         self.scheduled.insert(write.key, state);
-        self.waiting.of(write.kind).push(write);
+        self.scheduled_writes.class_mut(write.kind).push(write);
         if self.wakes_at.is_some_and(|at| at <= due) {
-            return Recorded::Waiting;
+            return RecordOutcome::Scheduled;
         }
         self.wakes_at = Some(due);
-        Recorded::WakeWriter
+        RecordOutcome::WakeWriter
     }
 
     /// Counts a message of similar events. Returns true if they are combined.
     fn is_combined(&mut self, group: u64, message: &str, now: Instant) -> bool {
         let similar = self.similar.get_or_insert_mut(group, SimilarEvents::default);
-        if similar.last.is_some_and(|last| now.saturating_duration_since(last) > SIMILAR_WITHIN) {
+        if similar.last.is_some_and(|last| now.saturating_duration_since(last) > SIMILAR_INTERVAL) {
             similar.messages.clear();
         }
         similar.last = Some(now);
-        let message = hash_of(message);
-        if similar.messages.len() < SIMILAR {
+        let message = hash(message);
+        if similar.messages.len() < MAX_SIMILAR {
             similar.messages.insert(message);
         }
-        similar.messages.len() >= SIMILAR
+        similar.messages.len() >= MAX_SIMILAR
     }
 
     /// Removes and returns at most `limit` due writes. `is_busy` is true while the control plane is under write load.
     pub fn take_due(&mut self, now: Instant, is_busy: bool, limit: usize) -> Vec<DueWrite> {
         let burst = self.steps.began(now);
         if let Some(began) = burst {
-            self.thin(began);
+            self.drop_superseded_steps(began);
         }
         let is_burst = burst.is_some();
         let mut due = Vec::new();
-        for write in std::mem::take(&mut self.waiting).into_writes() {
-            let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.hold(is_burst);
+        for write in std::mem::take(&mut self.scheduled_writes).into_writes() {
+            let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.delay(is_burst);
             if is_due && self.is_permitted(write.kind, now, is_busy) {
                 due.extend(self.begin(&write, now));
             } else {
-                self.waiting.of(write.kind).push(write);
+                self.scheduled_writes.class_mut(write.kind).push(write);
             }
         }
         due
@@ -398,23 +404,28 @@ impl Correlator {
         }
     }
 
-    /// Delay after which the writer wakes, since a write may be due then. `None` if none waits.
+    /// Delay after which the writer wakes, because a write may be due then. `None` if none is scheduled.
     pub fn plan_wake(&mut self, now: Instant) -> Option<Duration> {
         /// Interval of checks of the write load and the rates.
-        const CHECK: Duration = Duration::from_millis(100);
+        const CHECK_INTERVAL: Duration = Duration::from_millis(100);
         let burst = self.steps.ends_in(now);
-        let delay = self.waiting.iter().map(|write| write.delay(now, burst)).min().map(|delay| delay.max(CHECK));
+        let delay = self
+            .scheduled_writes
+            .iter()
+            .map(|write| write.delay(now, burst))
+            .min()
+            .map(|delay| delay.max(CHECK_INTERVAL));
         self.wakes_at = delay.map(|delay| now + delay);
         delay
     }
 
-    /// Begins a write, unless too many events were written about the object.
-    fn begin(&mut self, write: &Scheduled, now: Instant) -> Option<DueWrite> {
+    /// Begins a write. `None` if the rate limit of the object is exceeded.
+    fn begin(&mut self, write: &ScheduledWrite, now: Instant) -> Option<DueWrite> {
         let new = || ObjectState { writes: TokenBucket::new(OBJECT_RATE, OBJECT_BURST, now), last_success: None };
         let object = self.objects.get_or_insert_mut(write.object, new);
         if !object.writes.take(now) {
             let state = self.scheduled.remove(&write.key)?;
-            self.remembered.put(write.key, state);
+            self.idle.put(write.key, state);
             return None;
         }
         let known = self.scheduled.get(&write.key)?;
@@ -426,36 +437,40 @@ impl Correlator {
         Some(DueWrite { key, occurrences, written: known.written.clone() })
     }
 
-    /// Ends a write. `written` is the event, or `None` if it does not exist: one that vanished is created again.
+    /// Ends a write. `written` is the event, or `None` if it does not exist: an event that was deleted in the meantime
+    /// is created again.
     pub fn end(&mut self, write: &DueWrite, written: Option<EventName>, now: Instant) {
         self.in_flight -= usize::from(write.written.is_none());
         let Some(mut known) = self.scheduled.remove(&write.key) else { return };
-        let has_vanished = written.is_none() && write.written.is_some();
+        let was_deleted = written.is_none() && write.written.is_some();
         let is_repeated = written.is_some() && known.occurrences.count > write.occurrences.count;
         (known.written, known.last_write) = (written, Some(now));
         let kind = WriteKind::of(&known.occurrences.entry);
-        let kind = match (has_vanished, is_repeated) {
+        let kind = match (was_deleted, is_repeated) {
             (true, _) => kind,
-            (false, true) => kind.recount(),
+            (false, true) => kind.count_update(),
             (false, false) => {
-                self.remembered.put(write.key, known);
+                self.idle.put(write.key, known);
                 return;
             }
         };
-        let object = hash_of(known.occurrences.entry.regarding.to_string());
-        self.schedule(Scheduled { key: write.key, object, kind, since: now }, known, now);
+        let object = hash(known.occurrences.entry.regarding.to_string());
+        self.schedule(ScheduledWrite { key: write.key, object, kind, since: now }, known, now);
     }
 
-    /// Keeps only the newest step of each template without an event since the burst began, scheduled as its first step
-    /// was.
-    fn thin(&mut self, began: Instant) {
-        let mut newest: HashMap<u64, (u64, Scheduled)> = HashMap::new();
+    /// Drops scheduled propagation steps during a burst: all steps about bindings and Works, the steps of templates
+    /// that got an event since the burst began, and of each other template all steps but the newest. That one is
+    /// scheduled at the time of the first.
+    fn drop_superseded_steps(&mut self, began: Instant) {
+        let mut newest: HashMap<u64, (u64, ScheduledWrite)> = HashMap::new();
         let mut dropped = Vec::new();
-        for write in std::mem::take(&mut self.waiting.successes) {
+        for write in std::mem::take(&mut self.scheduled_writes.successes) {
             let last_success = self.objects.peek(&write.object).and_then(|object| object.last_success);
             let has_event = last_success.is_some_and(|at| at >= began);
             match write.kind {
-                WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => self.waiting.successes.push(write),
+                WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => {
+                    self.scheduled_writes.successes.push(write);
+                }
                 WriteKind::TemplateStep if !has_event => {
                     let number = self.scheduled.get(&write.key).map_or(0, |known| known.number);
                     dropped.extend(keep_newer(&mut newest, number, write));
@@ -463,16 +478,21 @@ impl Correlator {
                 WriteKind::TemplateStep | WriteKind::WorkStep => dropped.push(write.key),
             }
         }
-        self.waiting.successes.extend(newest.into_values().map(|(_, write)| write));
-        self.waiting.successes.sort_by_key(|write| write.since);
+        self.scheduled_writes.successes.extend(newest.into_values().map(|(_, write)| write));
+        self.scheduled_writes.successes.sort_by_key(|write| write.since);
         for key in dropped {
             self.scheduled.remove(&key);
         }
     }
 }
 
-/// Keeps the newer step of a template, with the time of the older one. Returns the key of the step that is dropped.
-fn keep_newer(newest: &mut HashMap<u64, (u64, Scheduled)>, number: u64, write: Scheduled) -> Option<EventKey> {
+/// Keeps the newer of two steps of a template, scheduled at the earlier time of both. Returns the key of the dropped
+/// step.
+fn keep_newer(
+    newest: &mut HashMap<u64, (u64, ScheduledWrite)>,
+    number: u64,
+    write: ScheduledWrite,
+) -> Option<EventKey> {
     let object = write.object;
     let (older, newer) = match newest.remove(&object) {
         Some(known) if known.0 > number => ((number, write), Some(known)),
@@ -484,6 +504,6 @@ fn keep_newer(newest: &mut HashMap<u64, (u64, Scheduled)>, number: u64, write: S
         return None;
     };
     let since = older.1.since.min(newer.since);
-    newest.insert(object, (number, Scheduled { since, ..newer }));
+    newest.insert(object, (number, ScheduledWrite { since, ..newer }));
     Some(older.1.key)
 }

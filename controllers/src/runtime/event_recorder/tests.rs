@@ -258,11 +258,11 @@ fn the_writer_is_woken_only_for_earlier_writes() {
     let mut recorder = Recorder::new();
     recorder.correlator.plan_wake(recorder.now);
     for (name, severity, millis, expected) in [
-        ("a", Severity::Normal, 0, Recorded::WakeWriter),
-        ("a", Severity::Normal, 0, Recorded::Waiting),
-        ("b", Severity::Normal, 100, Recorded::Waiting),
-        ("c", Severity::Warning, 0, Recorded::WakeWriter),
-        ("d", Severity::Warning, 0, Recorded::Waiting),
+        ("a", Severity::Normal, 0, RecordOutcome::WakeWriter),
+        ("a", Severity::Normal, 0, RecordOutcome::Scheduled),
+        ("b", Severity::Normal, 100, RecordOutcome::Scheduled),
+        ("c", Severity::Warning, 0, RecordOutcome::WakeWriter),
+        ("d", Severity::Warning, 0, RecordOutcome::Scheduled),
     ] {
         recorder.pass(millis);
         let entry = entry("v1", name, severity, event::SYNC_SUCCEED, "any");

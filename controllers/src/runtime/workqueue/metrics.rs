@@ -18,29 +18,31 @@ const RECONCILE_BUCKETS: [f64; 40] = [
 
 /// Counters and histograms of a queue. Clones share the histograms.
 #[derive(Debug, Clone)]
-pub struct Counts {
+pub struct QueueCounters {
     /// Number of keys that were added to the queue.
     pub adds: u64,
-    /// Number of keys that were added with a delay.
+    /// Number of requeues, and of keys that were added with a delay.
     pub retries: u64,
     /// Number of finished reconciles, by [`RESULTS`].
     pub results: [u64; RESULTS.len()],
     /// Time that keys spent in the queue, in seconds.
-    pub waited: Histogram,
-    pub worked: Histogram,
-    pub looked: Histogram,
+    pub queue_duration: Histogram,
+    /// Duration of reconciles in seconds, with the buckets of client-go's work queues.
+    pub work_duration: Histogram,
+    /// Duration of reconciles in seconds, with the buckets of controller-runtime.
+    pub reconcile_duration: Histogram,
 }
 
-impl Counts {
+impl QueueCounters {
     pub(super) fn new() -> Self {
-        let queued = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
-        Counts {
+        let workqueue_histogram = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
+        QueueCounters {
             adds: 0,
             retries: 0,
             results: Default::default(),
-            waited: queued(),
-            worked: queued(),
-            looked: Histogram::new(RECONCILE_BUCKETS),
+            queue_duration: workqueue_histogram(),
+            work_duration: workqueue_histogram(),
+            reconcile_duration: Histogram::new(RECONCILE_BUCKETS),
         }
     }
 
@@ -48,41 +50,48 @@ impl Counts {
         self.results[ERROR]
     }
 
-    pub(super) fn waited(&self, waited: Duration) {
-        self.waited.observe(waited.as_secs_f64());
+    /// Records the time that a key spent in the queue.
+    pub(super) fn record_wait(&self, wait: Duration) {
+        self.queue_duration.observe(wait.as_secs_f64());
     }
 
-    pub(super) fn ended(&mut self, outcome: Result<Outcome, ()>, took: Duration) {
+    /// Records the result and the duration of a reconcile.
+    pub(super) fn record_reconcile(&mut self, outcome: Result<Outcome, ()>, duration: Duration) {
         let result = match outcome {
             Ok(Outcome::Done) => 0,
             Err(()) => ERROR,
-            Ok(Outcome::Later | Outcome::Parked) => 2,
-            Ok(Outcome::Again(_)) => 3,
+            Ok(Outcome::Requeue | Outcome::Parked) => 2,
+            Ok(Outcome::RequeueAfter(_)) => 3,
         };
         self.results[result] += 1;
         self.retries += u64::from(outcome != Ok(Outcome::Done));
-        self.worked.observe(took.as_secs_f64());
-        self.looked.observe(took.as_secs_f64());
+        self.work_duration.observe(duration.as_secs_f64());
+        self.reconcile_duration.observe(duration.as_secs_f64());
     }
 }
 
 /// Metrics of a queue at a point in time.
 #[derive(Debug)]
-pub struct Measured {
+pub struct QueueMetrics {
     /// Number of keys that wait for a worker.
     pub depth: usize,
+    /// Number of keys that are being reconciled.
     pub active: usize,
     pub workers: usize,
     /// Total time that the workers have spent on their current keys.
     pub unfinished: Duration,
+    /// The longest time that a worker has spent on its current key.
     pub longest: Duration,
-    pub counts: Counts,
+    pub counts: QueueCounters,
 }
 
-/// Number of waiting keys: ready, in backoff, or parked until a change.
+/// Numbers of waiting keys by reason, named as in Kubernetes' `scheduler_pending_pods`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pending {
+    /// Ready keys.
     pub active: usize,
+    /// Keys that are delayed after attempts without effect or failures.
     pub backoff: usize,
+    /// Keys that are parked until a change.
     pub unschedulable: usize,
 }

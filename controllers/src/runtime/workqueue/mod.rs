@@ -1,8 +1,8 @@
 //! Work queue: each key is reconciled by one worker at a time, is never lost and never queued twice. Failed keys are
 //! requeued with exponential backoff. The size of a queue is bounded by the number of its keys.
 //!
-//! Keys of higher priority are processed first; keys of the same priority are first in, first out. After an attempt without
-//! effect a key is requeued with a delay ([`Outcome::Later`]), or parked until a change that it may depend on
+//! Keys of higher priority are processed first; keys of the same priority are first in, first out. After an attempt
+//! without effect a key is requeued with a delay ([`Outcome::Requeue`]), or parked until a change that it may depend on
 //! ([`Outcome::Parked`], [`Queue::unpark`]).
 
 mod metrics;
@@ -17,7 +17,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_component_base::spans::{SPANS, failed};
+use crowsnest_component_base::spans::{SPANS, record_error};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-pub use self::metrics::{Measured, Pending, RESULTS};
+pub use self::metrics::{Pending, QueueMetrics, RESULTS};
 use self::state::State;
 use crate::Error;
 use crate::metrics::Durations;
@@ -36,13 +36,13 @@ use crate::metrics::Durations;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// Reconcile again after a delay.
-    Again(Duration),
+    /// Reconcile again after this delay.
+    RequeueAfter(Duration),
     /// Without effect: reconcile again after one second. The delay doubles with each consecutive attempt, up to ten
     /// seconds.
-    Later,
+    Requeue,
     /// Without effect, until something else changes: reconcile again after [`Queue::unpark`], with at least the delay
-    /// of [`Outcome::Later`], or after five minutes.
+    /// of [`Outcome::Requeue`], or after five minutes.
     Parked,
 }
 
@@ -56,31 +56,31 @@ pub struct Queue<K> {
     wake: Arc<Notify>,
     /// Number of reconciled keys.
     finished: watch::Sender<u64>,
-    /// Histogram of durations.
-    timed: Option<Durations>,
+    /// Histogram of reconcile durations, if the controller has one.
+    durations: Option<Durations>,
 }
 
 /// A queue, independent of its key type.
-pub trait Busy {
+pub trait AnyQueue {
     fn name(&self) -> &'static str;
 
     /// Closes the queue, which then discards keys.
     fn close(&self);
 
-    /// True if no key is ready, being reconciled or due soon after a change or a first failure.
+    /// True if no key is ready, being reconciled, delayed after a change, or in backoff after its first failures.
     fn is_idle(&self) -> bool;
 
     /// Number of reconciled keys.
     fn finished(&self) -> watch::Receiver<u64>;
 
     /// Metrics, or `None` if the queue is closed.
-    fn measured(&self) -> Option<Measured>;
+    fn metrics(&self) -> Option<QueueMetrics>;
 
-    /// A handle of this queue.
-    fn shared(&self) -> Box<dyn Busy + Send + Sync>;
+    /// Another handle of this queue.
+    fn clone_handle(&self) -> Box<dyn AnyQueue + Send + Sync>;
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Busy for Queue<K> {
+impl<K: Hash + Eq + Clone + Send + 'static> AnyQueue for Queue<K> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -97,12 +97,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Busy for Queue<K> {
         self.finished.subscribe()
     }
 
-    fn measured(&self) -> Option<Measured> {
+    fn metrics(&self) -> Option<QueueMetrics> {
         let state = self.state.lock();
-        (!state.closed).then(|| state.measured(Instant::now()))
+        (!state.closed).then(|| state.metrics(Instant::now()))
     }
 
-    fn shared(&self) -> Box<dyn Busy + Send + Sync> {
+    fn clone_handle(&self) -> Box<dyn AnyQueue + Send + Sync> {
         Box::new(self.clone())
     }
 }
@@ -114,7 +114,7 @@ impl<K> Clone for Queue<K> {
             state: Arc::clone(&self.state),
             wake: Arc::clone(&self.wake),
             finished: self.finished.clone(),
-            timed: self.timed.clone(),
+            durations: self.durations.clone(),
         }
     }
 }
@@ -126,18 +126,18 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             state: Arc::new(Mutex::new(State::new())),
             wake: Arc::new(Notify::new()),
             finished: watch::Sender::new(0),
-            timed: None,
+            durations: None,
         }
     }
 
     /// Records the duration of each reconcile in a histogram.
-    pub fn timed(self, durations: Durations) -> Self {
-        Queue { timed: Some(durations), ..self }
+    pub fn with_durations(self, durations: Durations) -> Self {
+        Queue { durations: Some(durations), ..self }
     }
 
-    /// Calls `see` with each key that is ready or being reconciled.
-    pub fn each_due(&self, see: impl FnMut(&K)) {
-        self.state.lock().due().for_each(see);
+    /// Calls `visit` with each key that is ready or being reconciled.
+    pub fn for_each_due(&self, visit: impl FnMut(&K)) {
+        self.state.lock().due().for_each(visit);
     }
 
     /// Numbers of waiting keys by reason, or `None` if the queue is closed.
@@ -152,15 +152,15 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
 
     /// Enqueues `key`. If it is being reconciled, it is reconciled again afterwards.
     pub fn add(&self, key: K) {
-        self.add_as(key, None);
+        self.enqueue(key, None);
     }
 
     /// Enqueues `key`, and sets its priority.
-    pub fn add_first(&self, key: K, priority: Priority) {
-        self.add_as(key, Some(priority));
+    pub fn add_with_priority(&self, key: K, priority: Priority) {
+        self.enqueue(key, Some(priority));
     }
 
-    fn add_as(&self, key: K, priority: Option<Priority>) {
+    fn enqueue(&self, key: K, priority: Option<Priority>) {
         let now = Instant::now();
         if self.state.lock().add(key, priority, now) {
             self.wake.notify_one();
@@ -208,7 +208,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         if let Err(error) = result {
             // A key that fails for long is reported at growing intervals.
             if error.is_waiting() || error.is_conflict() || !failures.is_power_of_two() {
-                tracing::debug!(queue = self.name, ?key, %error, failures, "try again");
+                tracing::debug!(queue = self.name, ?key, %error, failures, "reconcile will be retried");
             } else {
                 tracing::warn!(queue = self.name, ?key, %error, failures, "reconcile failed");
             }
@@ -228,25 +228,25 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         let mut running: JoinSet<(K, Result<Outcome, Error>)> = JoinSet::new();
         self.state.lock().workers = workers;
         loop {
-            let mut look_again = None;
+            let mut next_delayed = None;
             while running.len() < workers && !stop.is_cancelled() {
                 match self.next() {
                     Ok(key) => {
-                        let (work, timed) = (reconcile(key.clone()), self.timed.clone());
+                        let (work, durations) = (reconcile(key.clone()), self.durations.clone());
                         let span = self.span(&key);
                         running.spawn(async move {
                             let began = Instant::now();
                             let result = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
-                            let result = result.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+                            let result = result.unwrap_or_else(|panic| Err(panic_error(panic.as_ref())));
                             record_result(&span, &result);
-                            if let Some(timed) = timed {
-                                timed.note(began.elapsed(), result.is_ok());
+                            if let Some(durations) = durations {
+                                durations.record(began.elapsed(), result.is_ok());
                             }
                             (key, result)
                         });
                     }
                     Err(at) => {
-                        look_again = at;
+                        next_delayed = at;
                         break;
                     }
                 }
@@ -260,17 +260,17 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                     Err(error) => return Err(format!("a worker of {} failed: {error}", self.name)),
                 },
                 () = self.wake.notified() => {}
-                () = sleep_until(look_again), if look_again.is_some() => {}
+                () = sleep_until(next_delayed), if next_delayed.is_some() => {}
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
             }
         }
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Error {
+fn panic_error(panic: &(dyn Any + Send)) -> Error {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    tracing::error!(message, "a worker panicked");
+    tracing::error!(message, "a reconciliation panicked");
     Error::Panicked(message.to_owned())
 }
 
@@ -280,9 +280,9 @@ fn record_result(span: &Span, result: &Result<Outcome, Error>) {
         Ok(outcome) => {
             span.record("crowsnest.outcome", tracing::field::debug(outcome));
         }
-        Err(error) if error.is_conflict() => failed(span, "conflict"),
-        Err(error) if error.is_waiting() => failed(span, "waiting"),
-        Err(_) => failed(span, "failed"),
+        Err(error) if error.is_conflict() => record_error(span, "conflict"),
+        Err(error) if error.is_waiting() => record_error(span, "waiting"),
+        Err(_) => record_error(span, "failed"),
     }
 }
 

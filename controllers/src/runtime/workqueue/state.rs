@@ -7,37 +7,38 @@ use std::time::Duration;
 use crowsnest_component_base::retry::Backoff;
 use tokio::time::Instant;
 
-use super::metrics::{Counts, Measured, Pending};
+use super::metrics::{Pending, QueueCounters, QueueMetrics};
 use super::{Outcome, Priority};
 
 /// Backoff after failures.
-const FAILED: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
-/// Number of consecutive failures after which a key no longer counts as about to succeed.
+const FAILURE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
+/// Number of consecutive failures up to which a key in backoff keeps the queue from being idle.
 const FIRST_FAILURES: u32 = 5;
 /// Backoff after attempts without effect.
-const LATER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
-pub(super) const PARKED: Duration = Duration::from_secs(300);
+const REQUEUE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+/// Time after which a parked key is reconciled even if nothing changed.
+pub(super) const MAX_PARKED_TIME: Duration = Duration::from_secs(300);
 
-/// Position in the queue: by priority, then by arrival.
+/// Order of a ready key: by descending priority, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    behind: std::cmp::Reverse<Priority>,
+struct QueueOrder {
+    priority: std::cmp::Reverse<Priority>,
     arrival: u64,
 }
 
-impl Turn {
+impl QueueOrder {
     fn new(priority: Priority, arrival: u64) -> Self {
-        Turn { behind: std::cmp::Reverse(priority), arrival }
+        QueueOrder { priority: std::cmp::Reverse(priority), arrival }
     }
 
     fn priority(self) -> Priority {
-        self.behind.0
+        self.priority.0
     }
 }
 
 /// A key that becomes ready at a time.
 #[derive(Debug, Clone, Copy)]
-struct Delayed {
+struct DelayedKey {
     at: (Instant, u64),
     priority: Priority,
     /// True if a change requested it or it failed recently. Otherwise it is only a periodic requeue.
@@ -46,35 +47,38 @@ struct Delayed {
 
 /// A key that is being reconciled.
 #[derive(Debug)]
-struct Running {
+struct RunningKey {
     priority: Priority,
     began: Instant,
-    /// Set if it was enqueued again meanwhile: its priority, and the time of the first request.
-    again: Option<(Priority, Instant)>,
-    /// Value of `wakes` when it began.
-    wakes: u64,
+    /// Priority and time of the first request to reconcile it again, if it was enqueued meanwhile.
+    requested: Option<(Priority, Instant)>,
+    /// Value of [`State::unparks`] when it began.
+    unparks: u64,
 }
 
 /// State of a queue.
 #[derive(Debug)]
 pub(super) struct State<K> {
-    /// Ready keys, with the time since when they are ready.
-    ready: BTreeMap<Turn, (K, Instant)>,
-    queued: HashMap<K, Turn>,
-    running: HashMap<K, Running>,
-    times: BTreeMap<(Instant, u64), K>,
-    delayed: HashMap<K, Delayed>,
-    /// Delayed keys that are parked, with the time since when, and have not been woken.
+    /// Ready keys in order, with the time at which they became ready.
+    ready: BTreeMap<QueueOrder, (K, Instant)>,
+    /// Order of each ready key.
+    queued: HashMap<K, QueueOrder>,
+    running: HashMap<K, RunningKey>,
+    /// Delayed keys by time. The sequence number distinguishes keys with the same time.
+    by_time: BTreeMap<(Instant, u64), K>,
+    delayed: HashMap<K, DelayedKey>,
+    /// Delayed keys that are parked, with the time at which they were parked.
     parked: HashMap<K, Instant>,
     /// Number of consecutive attempts without effect.
     attempts: HashMap<K, u32>,
     /// Source of sequence numbers for arrivals and delays.
     sequence: u64,
-    wakes: u64,
+    /// Number of calls of `unpark`.
+    unparks: u64,
     pub(super) closed: bool,
     /// Number of workers.
     pub(super) workers: usize,
-    pub(super) counts: Counts,
+    pub(super) counts: QueueCounters,
 }
 
 impl<K: Hash + Eq + Clone> State<K> {
@@ -83,15 +87,15 @@ impl<K: Hash + Eq + Clone> State<K> {
             ready: BTreeMap::new(),
             queued: HashMap::new(),
             running: HashMap::new(),
-            times: BTreeMap::new(),
+            by_time: BTreeMap::new(),
             delayed: HashMap::new(),
             parked: HashMap::new(),
             attempts: HashMap::new(),
             sequence: 0,
-            wakes: 0,
+            unparks: 0,
             closed: false,
             workers: 0,
-            counts: Counts::new(),
+            counts: QueueCounters::new(),
         }
     }
 
@@ -100,7 +104,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         *self = State { closed: true, ..State::new() };
     }
 
-    /// True if no key is ready, being reconciled or due soon after a change or a first failure.
+    /// True if no key is ready, being reconciled, delayed after a change, or in backoff after its first failures.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.running.is_empty() && !self.delayed.values().any(|delayed| delayed.is_requested)
     }
@@ -115,48 +119,48 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.sequence
     }
 
-    /// Enqueues a key. Returns true if a worker has more to do. A key that is already queued keeps its arrival among
-    /// keys of the same priority, and keeps its priority if none is given.
+    /// Enqueues a key. Returns true if it became ready, so that a worker must be woken. A key that is
+    /// already queued keeps its arrival among keys of the same priority, and keeps its priority if none is given.
     pub(super) fn add(&mut self, key: K, priority: Option<Priority>, now: Instant) -> bool {
         if self.closed {
             return false;
         }
         if let Some(running) = self.running.get_mut(&key) {
-            self.counts.adds += u64::from(running.again.is_none());
-            let (known, since) = running.again.unwrap_or((running.priority, now));
-            running.again = Some((priority.unwrap_or(known), since));
+            self.counts.adds += u64::from(running.requested.is_none());
+            let (known, since) = running.requested.unwrap_or((running.priority, now));
+            running.requested = Some((priority.unwrap_or(known), since));
             return false;
         }
-        let is_new = self.put_in_turn(key, priority, now);
+        let is_new = self.make_ready(key, priority, now);
         self.counts.adds += u64::from(is_new);
         is_new
     }
 
-    /// Returns true if the key was not ready before.
-    fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
-        let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
+    /// Makes a key ready, or changes the priority of a ready key. Returns true if it was not ready before.
+    fn make_ready(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
+        let parked = self.parked.remove(&key).and_then(|_| self.cancel_delay(&key));
         match self.queued.get(&key).copied() {
-            Some(turn) => {
-                if let Some(priority) = priority.filter(|priority| *priority != turn.priority()) {
-                    let since = self.ready.remove(&turn).map_or(since, |(_, since)| since);
-                    self.put(key, Turn::new(priority, turn.arrival), since);
+            Some(order) => {
+                if let Some(priority) = priority.filter(|priority| *priority != order.priority()) {
+                    let since = self.ready.remove(&order).map_or(since, |(_, since)| since);
+                    self.insert_ready(key, QueueOrder::new(priority, order.arrival), since);
                 }
                 false
             }
             None => {
                 let arrival = self.next_number();
-                self.put(key, Turn::new(priority.or(parked).unwrap_or_default(), arrival), since);
+                self.insert_ready(key, QueueOrder::new(priority.or(parked).unwrap_or_default(), arrival), since);
                 true
             }
         }
     }
 
-    fn put(&mut self, key: K, turn: Turn, since: Instant) {
-        self.queued.insert(key.clone(), turn);
-        self.ready.insert(turn, (key, since));
+    fn insert_ready(&mut self, key: K, order: QueueOrder, since: Instant) {
+        self.queued.insert(key.clone(), order);
+        self.ready.insert(order, (key, since));
     }
 
-    /// Delays a key. Of two delays, the earlier takes effect.
+    /// Enqueues a key at `at`. Of two delays, the earlier takes effect.
     pub(super) fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>, is_requested: bool) {
         if self.closed {
             return;
@@ -169,26 +173,26 @@ impl<K: Hash + Eq + Clone> State<K> {
                 return;
             }
         }
-        let known = self.undelay(&key);
+        let known = self.cancel_delay(&key);
         let at = (at, self.next_number());
         let priority = priority.or(known).unwrap_or_default();
-        self.times.insert(at, key.clone());
-        self.delayed.insert(key, Delayed { at, priority, is_requested });
+        self.by_time.insert(at, key.clone());
+        self.delayed.insert(key, DelayedKey { at, priority, is_requested });
     }
 
-    /// Cancels a delay. Returns the key's priority.
-    fn undelay(&mut self, key: &K) -> Option<Priority> {
+    /// Cancels the delay of a key. Returns the priority that it was delayed with.
+    fn cancel_delay(&mut self, key: &K) -> Option<Priority> {
         let delayed = self.delayed.remove(key)?;
-        self.times.remove(&delayed.at);
+        self.by_time.remove(&delayed.at);
         Some(delayed.priority)
     }
 
-    /// Schedules the parked keys after a change that they may depend on. Each is woken once for any number of
-    /// consecutive changes.
+    /// Schedules the parked keys after a change that they may depend on. Each becomes due once its backoff has passed;
+    /// further changes until then have no effect on it.
     pub(super) fn unpark(&mut self) {
-        self.wakes += 1;
+        self.unparks += 1;
         for (key, since) in std::mem::take(&mut self.parked) {
-            let at = since + self.backoff(&key, LATER);
+            let at = since + self.backoff(&key, REQUEUE_BACKOFF);
             self.delay(key, at, None, false);
         }
     }
@@ -197,9 +201,10 @@ impl<K: Hash + Eq + Clone> State<K> {
         backoff.delay(self.attempts.get(key).copied().unwrap_or_default())
     }
 
-    /// The next key for a worker, or the time of the next delayed key.
+    /// Starts the next ready key and returns it, or returns the time of the next delayed key. Delayed keys that are due
+    /// become ready first.
     pub(super) fn next(&mut self, now: Instant) -> Result<K, Option<Instant>> {
-        while let Some(entry) = self.times.first_entry() {
+        while let Some(entry) = self.by_time.first_entry() {
             if entry.key().0 > now {
                 break;
             }
@@ -210,12 +215,12 @@ impl<K: Hash + Eq + Clone> State<K> {
             let known = self.queued.contains_key(&key) || self.running.contains_key(&key);
             self.add(key, priority.filter(|_| !known), now);
         }
-        let Some((turn, (key, since))) = self.ready.pop_first() else {
-            return Err(self.times.first_key_value().map(|((at, _), _)| *at));
+        let Some((order, (key, since))) = self.ready.pop_first() else {
+            return Err(self.by_time.first_key_value().map(|((at, _), _)| *at));
         };
         self.queued.remove(&key);
-        self.counts.waited(now.saturating_duration_since(since));
-        let running = Running { priority: turn.priority(), began: now, again: None, wakes: self.wakes };
+        self.counts.record_wait(now.saturating_duration_since(since));
+        let running = RunningKey { priority: order.priority(), began: now, requested: None, unparks: self.unparks };
         self.running.insert(key.clone(), running);
         Ok(key)
     }
@@ -225,47 +230,47 @@ impl<K: Hash + Eq + Clone> State<K> {
         let running = self.running.remove(&key);
         let priority = running.as_ref().map(|running| running.priority);
         if let Some(running) = &running {
-            self.counts.ended(outcome, now.saturating_duration_since(running.began));
+            self.counts.record_reconcile(outcome, now.saturating_duration_since(running.began));
         }
         let attempts = match outcome {
-            Ok(Outcome::Done | Outcome::Again(_)) => {
+            Ok(Outcome::Done | Outcome::RequeueAfter(_)) => {
                 self.attempts.remove(&key);
                 0
             }
-            Ok(Outcome::Later | Outcome::Parked) | Err(()) => {
+            Ok(Outcome::Requeue | Outcome::Parked) | Err(()) => {
                 let attempts = self.attempts.entry(key.clone()).or_default();
                 *attempts = attempts.saturating_add(1);
                 *attempts
             }
         };
-        let woken = running.as_ref().is_some_and(|running| running.wakes != self.wakes);
+        let was_unparked = running.as_ref().is_some_and(|running| running.unparks != self.unparks);
         match outcome {
             Ok(Outcome::Done) => {}
-            Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority, false),
+            Ok(Outcome::RequeueAfter(delay)) => self.delay(key.clone(), now + delay, priority, false),
             // Unparked while it was being reconciled: requeue it, so that the change is not missed.
-            Ok(Outcome::Parked) if !woken => {
+            Ok(Outcome::Parked) if !was_unparked => {
                 self.parked.insert(key.clone(), now);
-                self.delay(key.clone(), now + PARKED, priority, false);
+                self.delay(key.clone(), now + MAX_PARKED_TIME, priority, false);
             }
-            Ok(Outcome::Later | Outcome::Parked) => {
-                self.delay(key.clone(), now + self.backoff(&key, LATER), priority, false);
+            Ok(Outcome::Requeue | Outcome::Parked) => {
+                self.delay(key.clone(), now + self.backoff(&key, REQUEUE_BACKOFF), priority, false);
             }
             Err(()) => {
-                let at = now + self.backoff(&key, FAILED);
+                let at = now + self.backoff(&key, FAILURE_BACKOFF);
                 self.delay(key.clone(), at, priority, attempts <= FIRST_FAILURES);
             }
         }
-        if let Some((priority, since)) = running.and_then(|running| running.again)
+        if let Some((priority, since)) = running.and_then(|running| running.requested)
             && !self.closed
         {
-            self.put_in_turn(key, Some(priority), since);
+            self.make_ready(key, Some(priority), since);
         }
         attempts
     }
 
-    pub(super) fn measured(&self, now: Instant) -> Measured {
+    pub(super) fn metrics(&self, now: Instant) -> QueueMetrics {
         let running = self.running.values().map(|running| now.saturating_duration_since(running.began));
-        Measured {
+        QueueMetrics {
             depth: self.ready.len(),
             active: self.running.len(),
             workers: self.workers,

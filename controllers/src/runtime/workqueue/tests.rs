@@ -1,6 +1,6 @@
 //! Tests of the order and delays of a queue, with a clock that the test advances.
 
-use super::state::PARKED;
+use super::state::MAX_PARKED_TIME;
 use super::*;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -86,7 +86,7 @@ fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
 
 #[rstest]
 #[case::failure(Err(()), &[20, 40, 80, 160])]
-#[case::in_vain(Ok(Outcome::Later), &[1000, 2000, 4000, 8000, 10_000, 10_000])]
+#[case::without_effect(Ok(Outcome::Requeue), &[1000, 2000, 4000, 8000, 10_000, 10_000])]
 #[case::parked(Ok(Outcome::Parked), &[300_000, 300_000])]
 fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
     let (mut state, mut now) = (State::new(), Instant::now());
@@ -101,8 +101,8 @@ fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
     state.next(now).expect("the delay has passed");
     state.finish('a', Ok(Outcome::Done), now);
     state.add('a', None, now);
-    state.next(now).expect("asked for");
-    state.finish('a', Ok(Outcome::Later), now);
+    state.next(now).expect("a ready key");
+    state.finish('a', Ok(Outcome::Requeue), now);
     assert_eq!(state.next(now), Err(Some(now + SECOND)), "success resets the backoff");
 }
 
@@ -119,10 +119,10 @@ fn unparked_keys_are_ordered_by_priority_and_respect_the_backoff() {
     assert_eq!(drain(&mut state, start + SECOND), "ba");
     // Unparked after the backoff, it is ready immediately.
     state.add('a', Some(1), start);
-    state.next(start).expect("asked for");
+    state.next(start).expect("a ready key");
     state.finish('a', Ok(Outcome::Parked), start);
     let later = start + 60 * SECOND;
-    assert_eq!(state.next(later), Err(Some(start + PARKED)));
+    assert_eq!(state.next(later), Err(Some(start + MAX_PARKED_TIME)));
     state.unpark();
     assert_eq!(drain(&mut state, later), "a");
 }
@@ -131,7 +131,7 @@ fn unparked_keys_are_ordered_by_priority_and_respect_the_backoff() {
 fn an_unpark_during_the_reconcile_is_not_missed() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', None, now);
-    state.next(now).expect("asked for");
+    state.next(now).expect("a ready key");
     state.unpark();
     state.finish('a', Ok(Outcome::Parked), now);
     assert_eq!(state.next(now), Err(Some(now + SECOND)));
@@ -141,11 +141,11 @@ fn an_unpark_during_the_reconcile_is_not_missed() {
 fn adding_a_parked_key_makes_it_ready_immediately() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', Some(4), now);
-    state.next(now).expect("asked for");
+    state.next(now).expect("a ready key");
     state.finish('a', Ok(Outcome::Parked), now);
     state.add('a', None, now);
     assert_eq!(drain(&mut state, now), "a");
-    assert_eq!(state.next(now + PARKED), Err(None), "it is queued once");
+    assert_eq!(state.next(now + MAX_PARKED_TIME), Err(None), "it is queued once");
 }
 
 proptest! {
@@ -154,26 +154,26 @@ proptest! {
     fn no_key_is_lost_or_queued_twice(steps in proptest::collection::vec((0..4_u8, 0..6_u8, -1..3_i32), 1..200)) {
         let (mut state, mut now) = (State::new(), Instant::now());
         // Keys that were added and not started since.
-        let mut owed: std::collections::BTreeSet<u8> = std::collections::BTreeSet::new();
+        let mut pending: std::collections::BTreeSet<u8> = std::collections::BTreeSet::new();
         let mut running: Vec<u8> = Vec::new();
         for (step, key, priority) in steps {
             match step {
                 0 => {
                     state.add(key, (priority >= 0).then_some(priority), now);
-                    owed.insert(key);
+                    pending.insert(key);
                 }
                 1 => if let Ok(key) = state.next(now) {
                     prop_assert!(!running.contains(&key));
-                    owed.remove(&key);
+                    pending.remove(&key);
                     running.push(key);
                 },
                 2 => if let Some(key) = running.pop() {
                     let outcomes =
-                        [Ok(Outcome::Done), Ok(Outcome::Later), Ok(Outcome::Parked), Err(())];
+                        [Ok(Outcome::Done), Ok(Outcome::Requeue), Ok(Outcome::Parked), Err(())];
                     let outcome = outcomes[usize::try_from(priority + 1).unwrap()];
                     state.finish(key, outcome, now);
                     if outcome != Ok(Outcome::Done) {
-                        owed.insert(key);
+                        pending.insert(key);
                     }
                 },
                 _ => {
@@ -185,11 +185,11 @@ proptest! {
         while let Some(key) = running.pop() {
             state.finish(key, Ok(Outcome::Done), now);
         }
-        now += PARKED;
+        now += MAX_PARKED_TIME;
         let rest = drain_all(&mut state, now);
-        let handed: std::collections::BTreeSet<u8> = rest.iter().copied().collect();
-        prop_assert_eq!(rest.len(), handed.len(), "twice: {:?}", rest);
-        prop_assert!(owed.is_subset(&handed), "{:?} of {:?}", rest, owed);
+        let distinct: std::collections::BTreeSet<u8> = rest.iter().copied().collect();
+        prop_assert_eq!(rest.len(), distinct.len(), "duplicates: {:?}", rest);
+        prop_assert!(pending.is_subset(&distinct), "{:?} of {:?}", rest, pending);
     }
 }
 
@@ -215,8 +215,8 @@ fn a_closed_queue_discards_keys() {
 
 #[rstest]
 #[case::done(Ok(Outcome::Done), 1, true)]
-#[case::periodic(Ok(Outcome::Again(SECOND)), 1, true)]
-#[case::without_effect(Ok(Outcome::Later), 1, true)]
+#[case::periodic(Ok(Outcome::RequeueAfter(SECOND)), 1, true)]
+#[case::without_effect(Ok(Outcome::Requeue), 1, true)]
 #[case::parked(Ok(Outcome::Parked), 1, true)]
 #[case::failed(Err(()), 1, false)]
 #[case::failing(Err(()), 6, true)]
@@ -227,13 +227,13 @@ fn a_queue_is_idle_unless_a_key_is_due_soon(
 ) {
     let (mut state, mut now) = (State::new(), Instant::now());
     for _ in 0..times {
-        now += PARKED;
+        now += MAX_PARKED_TIME;
         state.add('a', None, now);
         state.next(now).expect("ready");
         assert!(!state.is_idle(), "it is being reconciled");
         state.finish('a', outcome, now);
     }
     assert_eq!(state.is_idle(), expected);
-    state.delay('a', now + PARKED, None, true);
+    state.delay('a', now + MAX_PARKED_TIME, None, true);
     assert!(!state.is_idle(), "a change requested it");
 }

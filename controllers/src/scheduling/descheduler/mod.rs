@@ -26,7 +26,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::descheduling as plan;
-use crowsnest_plan::journal::workloads::{BindingChange, descheduled};
+use crowsnest_plan::journal::workloads::{BindingChange, descheduling_entry};
 
 /// Timeout of requests to a member for its current ReplicaSet.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -56,7 +56,7 @@ impl Controller for Descheduler {
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
             let resource = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-            if unstructured::kind(resource) == "Deployment" && lacks(binding) {
+            if unstructured::kind(resource) == "Deployment" && may_lack_replicas(binding) {
                 keys.push(BindingKey::of(binding));
             }
         }
@@ -74,33 +74,39 @@ impl Controller for Descheduler {
             return Ok(Outcome::Done);
         };
         let typed: ResourceBinding = decode(&binding)?;
-        if !plan::is_considered(&binding, &typed.spec.resource) {
+        if !plan::is_candidate(&binding, &typed.spec.resource) {
             return Ok(Outcome::Done);
         }
-        let lacking = plan::lacking(&typed.spec, &typed.status);
+        let lacking = plan::clusters_lacking_replicas(&typed.spec, &typed.status);
         if lacking.is_empty() {
             return Ok(Outcome::Done);
         }
-        let unschedulable = self.unschedulable(&typed.spec.resource, &lacking).await;
+        let unschedulable = self.unschedulable_replicas(&typed.spec.resource, &lacking).await;
         let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
         // Recorded before the scheduler can react to the write, which has the next generation of the binding, or
         // fails.
-        let bound = BindingChange::of(&binding, &typed.spec, context.config.clock.wall());
+        let bound = BindingChange::from_binding(&binding, &typed.spec, context.config.clock.wall());
         let bound = BindingChange { generation: bound.generation + 1, ..bound };
-        let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
-        context.journal.asks(key.clone(), entry.id.clone());
+        let entry = descheduling_entry(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
+        context.journal.set_cause(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {
                 let reason = event::DESCHEDULE_BINDING_SUCCEED;
-                context.events.note_both(&binding, &typed.spec, Severity::Normal, reason, &reduced.message);
-                context.journal.note(entry).await;
+                context.events.record_with_template(&binding, &typed.spec, Severity::Normal, reason, &reduced.message);
+                context.journal.add(entry).await;
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                context.journal.requested_by(&key);
+                context.journal.take_cause(&key);
                 if error.is_reported() {
                     let reason = event::DESCHEDULE_BINDING_FAILED;
-                    context.events.note_both(&binding, &typed.spec, Severity::Warning, reason, &error.message());
+                    context.events.record_with_template(
+                        &binding,
+                        &typed.spec,
+                        Severity::Warning,
+                        reason,
+                        &error.message(),
+                    );
                 }
                 Err(error)
             }
@@ -111,26 +117,27 @@ impl Controller for Descheduler {
 impl Descheduler {
     /// Number of unschedulable replicas by cluster: the lower of the numbers from the cache and from the cluster's
     /// estimator. None if both are unknown.
-    async fn unschedulable(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
+    async fn unschedulable_replicas(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
         let config = &self.context.config;
-        let ours = futures::future::join_all(clusters.iter().map(|cluster| self.counted(resource, cluster)));
-        let theirs = async {
+        let from_cache =
+            futures::future::join_all(clusters.iter().map(|cluster| self.count_with_timeout(resource, cluster)));
+        let from_estimators = async {
             match &config.estimators {
                 Some(estimators) => {
                     let threshold = config.periods.unschedulable_threshold;
-                    client_pool::unschedulable(&self.context, estimators, resource, clusters, threshold).await
+                    client_pool::unschedulable_replicas(&self.context, estimators, resource, clusters, threshold).await
                 }
                 None => BTreeMap::new(),
             }
         };
-        let (ours, mut counts) = futures::join!(ours, theirs);
-        for (cluster, count) in ours.into_iter().flatten() {
+        let (from_cache, mut counts) = futures::join!(from_cache, from_estimators);
+        for (cluster, count) in from_cache.into_iter().flatten() {
             counts.entry(cluster).and_modify(|known| *known = count.min(*known)).or_insert(count);
         }
         counts
     }
 
-    async fn counted(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
+    async fn count_with_timeout(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
         let counting = self.count(resource, cluster);
         let counted = tokio::time::timeout(MEMBER_TIMEOUT, counting).await;
         let counted = counted.unwrap_or_else(|_| Err(Error::Waiting(format!("cluster {cluster} does not respond"))));
@@ -153,10 +160,11 @@ impl Descheduler {
 }
 
 /// True if the binding may have unschedulable replicas. A binding that cannot be decoded is ignored.
-fn lacks(binding: &Value) -> bool {
+fn may_lack_replicas(binding: &Value) -> bool {
     let typed =
         decode::<ResourceBinding>(binding).inspect_err(|error| tracing::warn!(%error, "cannot decode a binding"));
     typed.is_ok_and(|typed| {
-        plan::is_considered(binding, &typed.spec.resource) && !plan::lacking(&typed.spec, &typed.status).is_empty()
+        plan::is_candidate(binding, &typed.spec.resource)
+            && !plan::clusters_lacking_replicas(&typed.spec, &typed.status).is_empty()
     })
 }

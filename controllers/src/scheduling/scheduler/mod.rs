@@ -4,7 +4,7 @@
 //! the same capacity. A binding that does not fit is parked in the queue until there may be more capacity.
 
 mod results;
-mod what_if;
+mod simulation;
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -21,13 +21,13 @@ use futures::{FutureExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
-use self::results::At;
-pub(crate) use self::what_if::SimulatedScheduling;
+use self::results::ScheduledBinding;
+pub(crate) use self::simulation::SimulatedScheduling;
 use crate::Error;
 use crate::cache::Change;
 use crate::cache::capacity::Capacity;
 use crate::estimator::client_pool;
-use crate::metrics::scheduling::Incoming;
+use crate::metrics::scheduling::IncomingEvent;
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
@@ -37,11 +37,12 @@ use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::templates::template_of;
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::accurate::{Accurate, EstimatorResponses};
+use crowsnest_plan::estimation::accurate::{CombinedEstimator, EstimatorResponses};
 use crowsnest_plan::estimation::free_capacity::EstimateCache;
 use crowsnest_plan::estimation::ledger::Ledger;
-use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
+use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, NoopObserver, Peer, Plan, Report, SchedulingContext};
 
+/// Assigns clusters and replicas to bindings.
 pub struct Scheduler {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
@@ -50,10 +51,10 @@ pub struct Scheduler {
     /// Reserved capacity. Locked while a workload is scheduled.
     ledger: Mutex<Ledger>,
     estimates: EstimateCache,
-    /// Origin of the times in the ledger.
-    began: Instant,
+    /// Time at which the clock of the ledger started.
+    started_at: Instant,
     /// Bindings with affinity groups must see each other's results, so they are scheduled and written one at a time.
-    grouped: tokio::sync::Mutex<()>,
+    group_lock: tokio::sync::Mutex<()>,
     /// Bindings whose first success status is deferred while the control plane is under write load.
     deferred: DeferredWrites<BindingKey>,
 }
@@ -62,14 +63,18 @@ impl Scheduler {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = BindingKey::of(change.object());
         let Some(new) = change.current() else {
-            self.given_back(|ledger| ledger.forget(&key));
+            self.update_ledger(|ledger| ledger.forget(&key));
             return Requests::none();
         };
         self.update_reservation(&key, new);
-        if !change.is_marked() {
+        if !change.is_generation_or_labels_changed() {
             return Requests::none();
         }
-        self.incoming(if change.old.is_none() { Incoming::BindingAdd } else { Incoming::BindingUpdate });
+        self.record_incoming(if change.old.is_none() {
+            IncomingEvent::BindingAdd
+        } else {
+            IncomingEvent::BindingUpdate
+        });
         Requests::with_priority(key, self.priority(new))
     }
 
@@ -79,9 +84,9 @@ impl Scheduler {
     }
 
     /// Changes reservations. If capacity is released, parked bindings are enqueued.
-    fn given_back(&self, change: impl FnOnce(&mut Ledger) -> bool) {
-        let freed = change(&mut self.ledger.lock());
-        if freed {
+    fn update_ledger(&self, change: impl FnOnce(&mut Ledger) -> bool) {
+        let is_released = change(&mut self.ledger.lock());
+        if is_released {
             self.unpark_bindings();
         }
     }
@@ -89,21 +94,21 @@ impl Scheduler {
     /// Updates the reservation of a binding from its spec and status. The reservation of a binding that is being
     /// deleted is released.
     fn update_reservation(&self, key: &BindingKey, binding: &Value) {
-        if !self.ledger.lock().has(key) {
+        if !self.ledger.lock().has_reservations(key) {
             return;
         }
         if unstructured::is_terminating(binding) {
-            return self.given_back(|ledger| ledger.forget(key));
+            return self.update_ledger(|ledger| ledger.forget(key));
         }
         match decode::<ResourceBinding>(binding) {
-            Ok(typed) => self.given_back(|ledger| {
+            Ok(typed) => self.update_ledger(|ledger| {
                 ledger.observe_status(key, unstructured::generation(binding), &typed.spec, &typed.status)
             }),
             Err(error) => tracing::warn!(?key, %error, "cannot decode a binding"),
         }
     }
 
-    fn incoming(&self, why: Incoming) {
+    fn record_incoming(&self, why: IncomingEvent) {
         self.context.metrics.attempts.record_incoming(why);
     }
 
@@ -130,7 +135,7 @@ impl Scheduler {
         // Decisions are based on this list, so the previous state is taken from it.
         let old = self.replace_cluster(name, new.clone());
         if new.is_none() {
-            self.ledger.lock().leave(name);
+            self.ledger.lock().remove_cluster(name);
         }
         let Some(new) = new else { return Ok(Requests::none()) };
         if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
@@ -142,11 +147,12 @@ impl Scheduler {
         {
             requests = self.bindings_of_new_apis(old, &new).await?;
         }
-        if change.is_marked() && !change.initial {
+        if change.is_generation_or_labels_changed() && !change.initial {
             let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
-            let affected = self.context.placements.affected(&versions).into_iter();
+            let affected = self.context.placements.bindings_affected_by(&versions).into_iter();
             requests.extend(
-                affected.map(|(key, priority)| self.because_of_cluster(key, self.effective_priority(priority))),
+                affected
+                    .map(|(key, priority)| self.request_after_cluster_change(key, self.effective_priority(priority))),
             );
         }
         Ok(requests.into_iter().collect())
@@ -182,21 +188,21 @@ impl Scheduler {
                 let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
                 if new.gained(old, unstructured::api_version(reference), unstructured::kind(reference)) {
                     let key = unstructured::key(binding);
-                    requests.push(self.because_of_cluster(key.into(), self.priority(binding)));
+                    requests.push(self.request_after_cluster_change(key.into(), self.priority(binding)));
                 }
             }
         }
         Ok(requests)
     }
 
-    fn because_of_cluster(&self, key: BindingKey, priority: Priority) -> Request<BindingKey> {
-        self.incoming(Incoming::ClusterChanged);
+    fn request_after_cluster_change(&self, key: BindingKey, priority: Priority) -> Request<BindingKey> {
+        self.record_incoming(IncomingEvent::ClusterChanged);
         Request { key, priority: Some(priority), after: Duration::ZERO }
     }
 
     /// Returns true if this scheduler is responsible: the scheduler name matches, scheduling is not suspended, and
     /// the binding belongs to a policy or is labelled as managed.
-    pub(crate) fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
+    pub(crate) fn is_responsible_for(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
         let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
         let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
         let by_policy = [
@@ -211,13 +217,13 @@ impl Scheduler {
 }
 
 /// Inputs of a scheduling decision.
-struct Question<'a> {
+struct DecisionInput<'a> {
     key: &'a BindingKey,
     /// Reservations of bindings other than `key` count. Without a ledger, free capacity is not estimated.
     ledger: Option<&'a mut Ledger>,
     peers: &'a [Peer],
     /// Responses of the clusters' estimators.
-    answers: Option<&'a EstimatorResponses>,
+    responses: Option<&'a EstimatorResponses>,
 }
 
 impl Controller for Scheduler {
@@ -227,7 +233,7 @@ impl Controller for Scheduler {
 
     fn new(setup: &Setup) -> Self {
         let context = Arc::clone(&setup.context);
-        context.metrics.count_pending(setup.queue::<Self>());
+        context.metrics.register_pending(setup.queue::<Self>());
         Scheduler {
             ledger: Mutex::new(Ledger::new(context.config.gates)),
             context,
@@ -235,8 +241,8 @@ impl Controller for Scheduler {
             bindings: setup.trigger::<Self>(),
             clusters: RwLock::default(),
             estimates: EstimateCache::default(),
-            began: Instant::now(),
-            grouped: tokio::sync::Mutex::new(()),
+            started_at: Instant::now(),
+            group_lock: tokio::sync::Mutex::new(()),
             deferred: DeferredWrites::default(),
         }
     }
@@ -264,12 +270,12 @@ impl Controller for Scheduler {
                 clusters.iter().cloned().partition(|facts| exists(facts.name()))
             };
             *self.clusters.write() = Arc::new(staying);
-            deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
-        } else if self.context.kinds.is_of_bindings(resource) {
+            deleted.iter().for_each(|facts| self.ledger.lock().remove_cluster(facts.name()));
+        } else if self.context.kinds.is_binding(resource) {
             let stays = |key: &BindingKey| {
                 key.is_cluster_scoped() == resource.namespaced || keys.contains(key.as_namespaced_name())
             };
-            self.given_back(|ledger| ledger.retain(stays));
+            self.update_ledger(|ledger| ledger.retain(stays));
         }
     }
 
@@ -282,11 +288,11 @@ impl Controller for Scheduler {
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
-        let ended = self.schedule(key).await;
-        if needs_retry(&ended) {
-            self.incoming(Incoming::ScheduleAttemptFailure);
+        let result = self.schedule(key).await;
+        if needs_retry(&result) {
+            self.record_incoming(IncomingEvent::ScheduleAttemptFailure);
         }
-        ended
+        result
     }
 }
 
@@ -299,50 +305,51 @@ impl Scheduler {
         };
         let typed: ResourceBinding = decode(&binding)?;
         if unstructured::is_terminating(&binding)
-            || !self.is_ours(&binding, &typed.spec)
+            || !self.is_responsible_for(&binding, &typed.spec)
             || typed.spec.placement.is_none()
         {
             return Ok(Outcome::Done);
         }
         let _one_at_a_time = match typed.spec.workload_affinity_groups {
-            Some(_) => Some(self.grouped.lock().await),
+            Some(_) => Some(self.group_lock.lock().await),
             None => None,
         };
-        let peers = self.peers(&key, &typed.spec).await?;
+        let peers = self.find_peers(&key, &typed.spec).await?;
         let began = Instant::now();
-        let subject = view(&binding, &typed);
-        let answers = self.query_estimators(&key, &subject, &peers, scheduling::plan).await;
-        let is_backed = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
-        let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref(), is_backed);
-        let at = At { resource, binding: &binding, typed: &typed, report: &report };
-        let ended = self.carry_out(plan, at, key, deferral).await;
+        let subject = planner_binding(&binding, &typed);
+        let responses = self.query_estimators(&key, &subject, &peers, scheduling::plan).await;
+        let has_template = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
+        let (plan, report) = self.decide(&key, &subject, &peers, responses.as_ref(), has_template);
+        let scheduled = ScheduledBinding { resource, binding: &binding, typed: &typed, report: &report };
+        let result = self.apply_plan(plan, scheduled, key, deferral).await;
         if let Some(trigger) = report.trigger {
-            self.context.metrics.attempts.record_attempt(trigger, began.elapsed(), !needs_retry(&ended));
+            self.context.metrics.attempts.record_attempt(trigger, began.elapsed(), !needs_retry(&result));
         }
-        ended
+        result
     }
 
     /// Schedules a binding, and reserves the assigned capacity in the same step. A binding without a template
-    /// (`is_backed` is false) runs no pods, so nothing is reserved for it.
+    /// (`has_template` is false) runs no pods, so nothing is reserved for it.
     fn decide(
         &self,
         key: &BindingKey,
         binding: &Binding<'_>,
         peers: &[Peer],
-        answers: Option<&EstimatorResponses>,
-        is_backed: bool,
+        responses: Option<&EstimatorResponses>,
+        has_template: bool,
     ) -> (Plan, Report) {
-        let now = self.began.elapsed();
+        let now = self.started_at.elapsed();
         // A decision that reserves nothing needs no lock.
         let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
-        if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
+        if ledger.as_mut().is_some_and(|ledger| ledger.expire(now)) {
             self.unpark_bindings();
         }
         let stopwatch = self.context.metrics.attempts.stopwatch();
-        let plan =
-            |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
-        let (decided, _) = self.evaluate(Question { key, ledger: ledger.as_deref_mut(), peers, answers }, plan);
-        if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, is_backed) {
+        let plan = |world: &SchedulingContext<'_>, _: &Estimator<'_>| {
+            scheduling::plan(&SchedulingContext { observer: &stopwatch, ..*world }, binding)
+        };
+        let (decided, _) = self.evaluate(DecisionInput { key, ledger: ledger.as_deref_mut(), peers, responses }, plan);
+        if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, has_template) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
         }
         decided
@@ -355,115 +362,117 @@ impl Scheduler {
         key: &BindingKey,
         binding: &Binding<'_>,
         peers: &[Peer],
-        decide: fn(&World<'_>, &Binding<'_>) -> (Plan, Report),
+        decide: fn(&SchedulingContext<'_>, &Binding<'_>) -> (Plan, Report),
     ) -> Option<EstimatorResponses> {
         let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
         let gates = self.context.config.gates;
         let placement = binding.spec.placement.as_ref();
-        let sets = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
-        let mut answers = EstimatorResponses::default();
+        let is_set = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
+        let mut responses = EstimatorResponses::default();
         loop {
-            let unasked: Vec<client_pool::Cluster> = {
+            let unqueried: Vec<client_pool::ClusterWorkloads> = {
                 let mut ledger = self.ledger.lock();
-                let decide = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
-                let question = Question { key, ledger: Some(&mut ledger), peers, answers: Some(&answers) };
-                let (_, unasked) = self.evaluate(question, decide);
+                let decide = |world: &SchedulingContext<'_>, _: &Estimator<'_>| decide(world, binding);
+                let input = DecisionInput { key, ledger: Some(&mut ledger), peers, responses: Some(&responses) };
+                let (_, unqueried) = self.evaluate(input, decide);
                 let with_promises = |cluster: String| {
-                    let assumed = ledger.assumed(&cluster, key);
+                    let assumed = ledger.assumed_workloads(&cluster, key);
                     (cluster, assumed)
                 };
-                unasked.into_iter().map(with_promises).collect()
+                unqueried.into_iter().map(with_promises).collect()
             };
-            if unasked.is_empty() {
-                return Some(answers);
+            if unqueried.is_empty() {
+                return Some(responses);
             }
-            for (cluster, answer) in client_pool::room(&self.context, estimators, binding.spec, sets, unasked).await {
-                answers.note(cluster, answer);
+            for (cluster, replicas) in
+                client_pool::available_replicas(&self.context, estimators, binding.spec, is_set, unqueried).await
+            {
+                responses.insert(cluster, replicas);
             }
         }
     }
 
-    /// Evaluates `ask` for the current state of the clusters and the reservations of bindings other than `key`.
+    /// Evaluates `decide` for the current state of the clusters and the reservations of bindings other than `key`.
     /// Reserves nothing.
-    pub(crate) fn in_present<T>(
+    pub(crate) fn evaluate_current<T>(
         &self,
         key: &BindingKey,
         peers: &[Peer],
-        answers: Option<&EstimatorResponses>,
-        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+        responses: Option<&EstimatorResponses>,
+        decide: impl FnOnce(&SchedulingContext<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
-        self.evaluate(Question { key, ledger: Some(&mut ledger), peers, answers }, ask).0
+        self.evaluate(DecisionInput { key, ledger: Some(&mut ledger), peers, responses }, decide).0
     }
 
-    /// Evaluates `ask` for the current state of the clusters. Also returns the clusters whose estimators must be
+    /// Evaluates `decide` for the current state of the clusters. Also returns the clusters whose estimators must be
     /// queried.
     fn evaluate<T>(
         &self,
-        question: Question<'_>,
-        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+        input: DecisionInput<'_>,
+        decide: impl FnOnce(&SchedulingContext<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let clusters = Arc::clone(&self.clusters.read());
-        self.in_rooms_of((&clusters, &self.estimates), question, ask)
+        self.evaluate_with_clusters((&clusters, &self.estimates), input, decide)
     }
 
-    /// Evaluates `ask` for some clusters. `estimates` caches estimates for the ledger of the question.
-    fn in_rooms_of<T>(
+    /// Evaluates `decide` for some clusters. `estimates` caches estimates for the ledger of the input.
+    fn evaluate_with_clusters<T>(
         &self,
         (clusters, estimates): (&[Arc<ClusterFacts>], &EstimateCache),
-        Question { key, ledger, peers, answers }: Question<'_>,
-        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+        DecisionInput { key, ledger, peers, responses }: DecisionInput<'_>,
+        decide: impl FnOnce(&SchedulingContext<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
-        let rooms = ledger.map(|ledger| {
-            let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
-            clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
+        let free_capacities = ledger.map(|ledger| {
+            let known = self.capacity.of_clusters(clusters.iter().map(|facts| facts.name()));
+            clusters.iter().zip(&known).map(|(facts, known)| ledger.free_capacity(facts, known, key)).collect()
         });
-        let estimate = Estimator { rooms: rooms.unwrap_or_default(), cache: estimates };
-        let accurate = answers.map(|answers| Accurate::new(&estimate, clusters, answers));
-        let world = World {
+        let estimate = Estimator { free_capacities: free_capacities.unwrap_or_default(), cache: estimates };
+        let accurate = responses.map(|responses| CombinedEstimator::new(&estimate, clusters, responses));
+        let world = SchedulingContext {
             clusters,
             estimate: accurate.as_ref().map_or(&estimate as &dyn scheduling::Estimate, |accurate| accurate),
             peers,
             gates: self.context.config.gates,
             plugins: self.context.config.plugins,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
-            observer: &Unobserved,
+            observer: &NoopObserver,
         };
-        let result = ask(&world, &estimate);
-        (result, accurate.map(Accurate::unasked).unwrap_or_default())
+        let result = decide(&world, &estimate);
+        (result, accurate.map(CombinedEstimator::unqueried).unwrap_or_default())
     }
 
-    pub(crate) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
-        self.peers_beside(key, spec, &BTreeMap::new()).await
+    pub(crate) async fn find_peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
+        self.find_peers_assuming(key, spec, &BTreeMap::new()).await
     }
 
-    /// Other bindings of the namespace with affinity groups. Specs in `otherwise` replace the stored ones.
-    async fn peers_beside(
+    /// Other bindings of the namespace with affinity groups. Specs in `assumed_specs` replace the stored ones.
+    async fn find_peers_assuming(
         &self,
         key: &BindingKey,
         spec: &ResourceBindingSpec,
-        otherwise: &BTreeMap<BindingKey, ResourceBindingSpec>,
+        assumed_specs: &BTreeMap<BindingKey, ResourceBindingSpec>,
     ) -> Result<Vec<Peer>, Error> {
         if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
             return Ok(Vec::new());
         }
-        let others = otherwise.iter().filter(|(other, _)| *other != key && other.namespace == key.namespace);
-        let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer(spec)).collect();
+        let others = assumed_specs.iter().filter(|(other, _)| *other != key && other.namespace == key.namespace);
+        let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer_of(spec)).collect();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.namespace)));
         while let Some(binding) = bindings.try_next().await? {
             let other = BindingKey::new(&*key.namespace, unstructured::name(binding.view()));
             if other != *key
-                && !otherwise.contains_key(&other)
+                && !assumed_specs.contains_key(&other)
                 && let Ok(binding) = decode::<ResourceBinding>(binding.view())
             {
-                peers.extend(peer(&binding.spec));
+                peers.extend(peer_of(&binding.spec));
             }
         }
         Ok(peers)
     }
 }
 
-fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
+fn peer_of(spec: &ResourceBindingSpec) -> Option<Peer> {
     let groups = spec.workload_affinity_groups.as_ref()?;
     Some(Peer {
         affinity_group: groups.affinity_group.clone(),
@@ -473,11 +482,11 @@ fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
 }
 
 /// Returns true if the scheduler has to retry. A binding that fits no cluster is not retried.
-fn needs_retry(ended: &Result<Outcome, Error>) -> bool {
-    matches!(ended, Ok(Outcome::Later | Outcome::Parked) | Err(_))
+fn needs_retry(result: &Result<Outcome, Error>) -> bool {
+    matches!(result, Ok(Outcome::Requeue | Outcome::Parked) | Err(_))
 }
 
-pub(crate) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
+pub(crate) fn planner_binding<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
     Binding {
         generation: unstructured::generation(binding),
         applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),

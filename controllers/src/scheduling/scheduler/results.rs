@@ -16,12 +16,12 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::{Deferral, Progress};
 use crowsnest_plan::conditions;
-use crowsnest_plan::journal::workloads::{BindingChange, Move, rescheduled};
+use crowsnest_plan::journal::workloads::{BindingChange, Rescheduling, rescheduling_entry};
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
-/// The scheduled binding, as it was read.
+/// A scheduled binding as it was read, with the report of the decision.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct ScheduledBinding<'a> {
     pub resource: &'a Resource,
     pub binding: &'a Arc<Value>,
     pub typed: &'a ResourceBinding,
@@ -29,7 +29,7 @@ pub(super) struct At<'a> {
 }
 
 /// A result that has been written.
-pub(super) struct Scheduled<'a> {
+pub(super) struct WrittenResult<'a> {
     pub clusters: &'a [TargetCluster],
     pub affinity: Option<String>,
     pub changed: bool,
@@ -37,64 +37,65 @@ pub(super) struct Scheduled<'a> {
 
 impl Scheduler {
     /// Writes a scheduling decision.
-    pub(super) async fn carry_out(
+    pub(super) async fn apply_plan(
         &self,
         plan: Plan,
-        at: At<'_>,
+        binding_state: ScheduledBinding<'_>,
         key: BindingKey,
         deferral: Deferral,
     ) -> Result<Outcome, Error> {
-        let At { binding, typed, .. } = at;
+        let ScheduledBinding { binding, typed, .. } = binding_state;
         match plan {
             // The result was written, but its status was not.
-            Plan::Keep if is_unreported(typed) => {
+            Plan::Keep if lacks_success_status(typed) => {
                 if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled) {
-                    return Ok(Outcome::Again(wait));
+                    return Ok(Outcome::RequeueAfter(wait));
                 }
-                let scheduled = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
-                self.write_success(&at, binding, scheduled).await?;
+                let scheduled = WrittenResult { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&binding_state, binding, scheduled).await?;
                 Ok(Outcome::Done)
             }
             Plan::Keep => {
-                self.observe_generation(&at).await?;
+                self.observe_generation(&binding_state).await?;
                 Ok(Outcome::Done)
             }
             Plan::Schedule { clusters, affinity } => {
-                let (binding, changed) = match self.write_result(&at, &clusters).await {
+                let (binding, changed) = match self.write_result(&binding_state, &clusters).await {
                     Ok(written) => written,
                     Err(error) => {
                         self.release_unwritten(&key, binding, &error);
-                        return self.handle_rejection(&at, &clusters, error).await;
+                        return self.handle_rejection(&binding_state, &clusters, error).await;
                     }
                 };
-                self.ledger.lock().written(&key, unstructured::generation(&binding));
+                self.ledger.lock().confirm_write(&key, unstructured::generation(&binding));
                 if changed {
-                    self.record_move(&at, &key, &binding, &clusters, None).await;
+                    self.record_move(&binding_state, &key, &binding, &clusters, None).await;
                 }
                 // Works depend only on the result, so its status may be deferred. Status that the next decision
                 // depends on is written immediately.
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
-                    && at.report.trigger != Some(Trigger::RescheduleRequested)
+                    && binding_state.report.trigger != Some(Trigger::RescheduleRequested)
                     && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled)
                 {
-                    return Ok(Outcome::Again(wait));
+                    return Ok(Outcome::RequeueAfter(wait));
                 }
-                self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
+                self.write_success(&binding_state, &binding, WrittenResult { clusters: &clusters, affinity, changed })
+                    .await?;
                 Ok(Outcome::Done)
             }
             Plan::Clear { error } => {
-                let (binding, changed) = self.write_result(&at, &[]).await?;
-                self.given_back(|ledger| ledger.forget(&key));
+                let (binding, changed) = self.write_result(&binding_state, &[]).await?;
+                self.update_ledger(|ledger| ledger.forget(&key));
                 if changed {
-                    self.record_move(&at, &key, &binding, &[], Some(&error)).await;
+                    self.record_move(&binding_state, &key, &binding, &[], Some(&error)).await;
                 }
-                self.write_failure(&At { binding: &binding, ..at }, &error).await?;
+                self.write_failure(&ScheduledBinding { binding: &binding, ..binding_state }, &error).await?;
                 Ok(Outcome::Done)
             }
             Plan::Fail { error } => {
-                self.write_failure(&at, &error).await?;
-                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Later })
+                self.write_failure(&binding_state, &error).await?;
+                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Requeue })
             }
         }
     }
@@ -103,8 +104,8 @@ impl Scheduler {
     /// the binding is observed or scheduled again.
     fn release_unwritten(&self, key: &BindingKey, binding: &Value, error: &Error) {
         match error.code() {
-            Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
-            _ => self.ledger.lock().written(key, unstructured::generation(binding)),
+            Some(code) if code < 500 => self.update_ledger(|ledger| ledger.discard_write(key)),
+            _ => self.ledger.lock().confirm_write(key, unstructured::generation(binding)),
         }
     }
 
@@ -112,53 +113,64 @@ impl Scheduler {
     /// changed.
     pub(super) async fn write_result(
         &self,
-        at: &At<'_>,
+        binding_state: &ScheduledBinding<'_>,
         clusters: &[TargetCluster],
     ) -> Result<(Arc<Value>, bool), Error> {
-        let spec = &at.typed.spec;
+        let spec = &binding_state.typed.spec;
         let placement = serde_json::to_string(&spec.placement)
             .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
-        let applied = unstructured::annotation(at.binding, annotation::APPLIED_PLACEMENT);
+        let applied = unstructured::annotation(binding_state.binding, annotation::APPLIED_PLACEMENT);
         if applied == Some(placement.as_str()) && spec.clusters == clusters {
-            return Ok((Arc::clone(at.binding), false));
+            return Ok((Arc::clone(binding_state.binding), false));
         }
         let clusters = if clusters.is_empty() { Value::Null } else { json!(clusters) };
         let patch = json!({
             "metadata": {"annotations": {annotation::APPLIED_PLACEMENT: placement}},
             "spec": {"clusters": clusters},
         });
-        self.context.merge(at.resource, at.binding, patch).await.map(|written| (Arc::new(written), true))
+        self.context
+            .merge(binding_state.resource, binding_state.binding, patch)
+            .await
+            .map(|written| (Arc::new(written), true))
     }
 
     /// Records in the journal where the binding moved. `written` is the stored binding; `nothing` is the reason if it
     /// has no clusters.
     pub(super) async fn record_move(
         &self,
-        at: &At<'_>,
+        binding_state: &ScheduledBinding<'_>,
         key: &BindingKey,
         written: &Value,
-        to: &[TargetCluster],
+        targets: &[TargetCluster],
         nothing: Option<&ScheduleError>,
     ) {
         let journal = &self.context.journal;
-        let (requested_by, nothing) = (journal.requested_by(key), nothing.map(ToString::to_string));
-        let (before, status) = (&at.typed.spec, &at.typed.status);
-        let moved = Move {
+        let (requested_by, nothing) = (journal.take_cause(key), nothing.map(ToString::to_string));
+        let (before, status) = (&binding_state.typed.spec, &binding_state.typed.status);
+        let moved = Rescheduling {
             before,
             status,
-            to,
-            trigger: at.report.trigger,
-            nothing: nothing.as_deref(),
+            to: targets,
+            trigger: binding_state.report.trigger,
+            no_fit: nothing.as_deref(),
             requested_by: requested_by.as_deref(),
         };
         journal
-            .note_all(rescheduled(&BindingChange::of(written, before, self.context.config.clock.wall()), &moved))
+            .add_all(rescheduling_entry(
+                &BindingChange::from_binding(written, before, self.context.config.clock.wall()),
+                &moved,
+            ))
             .await;
     }
 
     /// `binding` is the object that was written.
-    pub(super) async fn write_success(&self, at: &At<'_>, binding: &Value, result: Scheduled<'_>) -> Result<(), Error> {
-        let mut status = at.typed.status.clone();
+    pub(super) async fn write_success(
+        &self,
+        binding_state: &ScheduledBinding<'_>,
+        binding: &Value,
+        result: WrittenResult<'_>,
+    ) -> Result<(), Error> {
+        let mut status = binding_state.typed.status.clone();
         let message = "Binding has been scheduled successfully.";
         let is_reported = conditions::is_true(&status.conditions, condition::SCHEDULED);
         let new = conditions::condition(
@@ -169,7 +181,7 @@ impl Scheduler {
             self.context.now(),
         );
         let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
-        changed |= at.report.trigger == Some(Trigger::RescheduleRequested);
+        changed |= binding_state.report.trigger == Some(Trigger::RescheduleRequested);
         if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
             status.scheduler_observed_affinity_name = affinity;
             changed = true;
@@ -186,85 +198,113 @@ impl Scheduler {
             "schedulerObservingAffinityName": status.scheduler_observed_affinity_name,
             "lastScheduledTime": status.last_scheduled_time,
         }});
-        self.context.merge_status(at.resource, binding, without_empty(patch)).await?;
+        self.context.merge_status(binding_state.resource, binding, remove_empty_affinity_name(patch)).await?;
         if result.changed || !is_reported {
-            self.note_failed_terms(at);
+            self.record_failed_terms(binding_state);
             let targets: Vec<String> =
                 result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
             let message = format!("{message} Result: {{{}}}", targets.join(", "));
-            self.note(at, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
+            self.record_event(binding_state, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
         }
         Ok(())
     }
 
-    pub(super) async fn write_failure(&self, at: &At<'_>, error: &ScheduleError) -> Result<(), Error> {
-        if self.write_condition(at, error.reason(), &error.to_string()).await? {
-            self.note_failed_terms(at);
-            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.to_string());
+    pub(super) async fn write_failure(
+        &self,
+        binding_state: &ScheduledBinding<'_>,
+        error: &ScheduleError,
+    ) -> Result<(), Error> {
+        if self.write_condition(binding_state, error.reason(), &error.to_string()).await? {
+            self.record_failed_terms(binding_state);
+            self.record_event(binding_state, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.to_string());
         }
         Ok(())
     }
 
     /// Sets the Scheduled condition to false. Returns true if that is a change.
-    async fn write_condition(&self, at: &At<'_>, reason: &str, message: &str) -> Result<bool, Error> {
-        let mut conditions = at.typed.status.conditions.clone();
+    async fn write_condition(
+        &self,
+        binding_state: &ScheduledBinding<'_>,
+        reason: &str,
+        message: &str,
+    ) -> Result<bool, Error> {
+        let mut conditions = binding_state.typed.status.conditions.clone();
         let new = conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now());
         if !conditions::set(&mut conditions, new) {
             return Ok(false);
         }
         let patch = json!({"status": {"conditions": conditions}});
-        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| true)
+        self.context.merge_status(binding_state.resource, binding_state.binding, patch).await.map(|_| true)
     }
 
     /// Handles a rejected result: an exceeded quota is reported in the condition, other errors are retried.
-    async fn handle_rejection(&self, at: &At<'_>, wanted: &[TargetCluster], error: Error) -> Result<Outcome, Error> {
+    async fn handle_rejection(
+        &self,
+        binding_state: &ScheduledBinding<'_>,
+        rejected_clusters: &[TargetCluster],
+        error: Error,
+    ) -> Result<Outcome, Error> {
         if error.code() != Some(403) {
             return Err(error);
         }
-        let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
-        if quota {
-            self.context.note_quota_denied(at.typed, wanted, &error.message()).await?;
+        let is_quota_exceeded = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
+        if is_quota_exceeded {
+            self.context.record_quota_rejection(binding_state.typed, rejected_clusters, &error.message()).await?;
         }
-        let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
-        if self.write_condition(at, reason, &error.message()).await? {
-            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.message());
+        let reason =
+            if is_quota_exceeded { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
+        if self.write_condition(binding_state, reason, &error.message()).await? {
+            self.record_event(binding_state, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.message());
         }
-        Ok(Outcome::Later)
+        Ok(Outcome::Requeue)
     }
 
     /// Updates the observed generation, since there is nothing to schedule.
-    pub(super) async fn observe_generation(&self, at: &At<'_>) -> Result<(), Error> {
-        let generation = unstructured::generation(at.binding);
-        if at.typed.status.scheduler_observed_generation == generation {
+    pub(super) async fn observe_generation(&self, binding_state: &ScheduledBinding<'_>) -> Result<(), Error> {
+        let generation = unstructured::generation(binding_state.binding);
+        if binding_state.typed.status.scheduler_observed_generation == generation {
             return Ok(());
         }
         let patch = json!({"status": {"schedulerObservedGeneration": generation}});
-        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| ())
+        self.context.merge_status(binding_state.resource, binding_state.binding, patch).await.map(|_| ())
     }
 
     /// Records the failed affinity terms. The spelling is Karmada's.
-    fn note_failed_terms(&self, at: &At<'_>) {
-        let (namespace, name) = (unstructured::namespace(at.binding), unstructured::name(at.binding));
+    fn record_failed_terms(&self, binding_state: &ScheduledBinding<'_>) {
+        let (namespace, name) =
+            (unstructured::namespace(binding_state.binding), unstructured::name(binding_state.binding));
         let binding = match namespace {
             "" => format!("ClusterResourceBinding({name})"),
             namespace => format!("ResourceBinding({namespace}/{name})"),
         };
-        for term in at.report.terms.iter().filter(|term| !term.affinity.is_empty()) {
+        for term in binding_state.report.terms.iter().filter(|term| !term.affinity.is_empty()) {
             if let Some(error) = &term.error {
                 let index = term.index;
                 let message = format!("failed to schedule {binding} with clusterAffiliates index({index}): {error}");
-                self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
+                self.record_event(binding_state, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
             }
         }
     }
 
     /// Records an event on the binding and on its template.
-    fn note(&self, at: &At<'_>, severity: Severity, reason: &'static str, message: String) {
-        self.context.events.note_both(at.binding, &at.typed.spec, severity, reason, &message);
+    fn record_event(
+        &self,
+        binding_state: &ScheduledBinding<'_>,
+        severity: Severity,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.context.events.record_with_template(
+            binding_state.binding,
+            &binding_state.typed.spec,
+            severity,
+            reason,
+            &message,
+        );
     }
 }
 
-fn without_empty(mut patch: Value) -> Value {
+fn remove_empty_affinity_name(mut patch: Value) -> Value {
     if unstructured::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
         unstructured::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
     }
@@ -273,7 +313,7 @@ fn without_empty(mut patch: Value) -> Value {
 
 /// Returns true if the binding has a result but no success status. An exceeded quota is reported until the binding
 /// changes.
-fn is_unreported(binding: &ResourceBinding) -> bool {
+fn lacks_success_status(binding: &ResourceBinding) -> bool {
     let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
     let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
     let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);

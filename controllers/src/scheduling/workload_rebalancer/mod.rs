@@ -34,7 +34,10 @@ impl Controller for WorkloadRebalancerController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let rebalancers = Source::of([&self.context.kinds.workload_rebalancer]);
-        vec![rebalancers.map(|_, change| Requests::one_if(!change.deleted && change.is_moved(), || change.name()))]
+        vec![
+            rebalancers
+                .map(|_, change| Requests::one_if(!change.deleted && change.is_generation_changed(), || change.name())),
+        ]
     }
 
     async fn keys(&self) -> Result<Vec<String>, Error> {
@@ -49,18 +52,18 @@ impl Controller for WorkloadRebalancerController {
             return Ok(Outcome::Done);
         }
         let typed: WorkloadRebalancer = decode(&rebalancer)?;
-        let (status, failed) = self.trigger_all(&typed).await?;
+        let (status, last_error) = self.trigger_all(&typed).await?;
         let mut current = rebalancer;
         if status != typed.status {
             let patch = json!({"status": status});
             current = Arc::new(context.merge_status(resource, &current, patch).await?);
         }
-        if let Some(error) = failed {
+        if let Some(error) = last_error {
             return Err(error);
         }
         let Some(expiry) = plan::expiry(&typed.spec, &status) else { return Ok(Outcome::Done) };
         match Duration::try_from(expiry.duration_since(self.context.now())) {
-            Ok(left) if !left.is_zero() => Ok(Outcome::Again(left)),
+            Ok(left) if !left.is_zero() => Ok(Outcome::RequeueAfter(left)),
             // The TTL has expired. The deletion fails if the spec has changed meanwhile.
             _ => context.delete_unchanged(resource, &current).await.map(|()| Outcome::Done),
         }
@@ -80,15 +83,15 @@ impl WorkloadRebalancerController {
         };
         let generation = metadata.generation.unwrap_or_default();
         let mut status = plan::observe(&rebalancer.spec, &rebalancer.status, generation);
-        let mut failed = None;
+        let mut last_error = None;
         for item in status.observed_workloads.iter_mut().filter(|item| item.result.is_none()) {
             match self.trigger(&item.workload, created).await {
-                Ok(has_binding) => plan::settle(item, has_binding),
-                Err(error) => failed = Some(error),
+                Ok(has_binding) => plan::set_result(item, has_binding),
+                Err(error) => last_error = Some(error),
             }
         }
         status.finish_time = plan::finish_time(&rebalancer.status, &status, self.context.now());
-        Ok((status, failed))
+        Ok((status, last_error))
     }
 
     /// Triggers rescheduling of a workload. Returns false if it has no binding.
@@ -105,7 +108,7 @@ impl WorkloadRebalancerController {
                 _ => return Ok(false),
             },
         };
-        if !plan::is_to_be_triggered(created, triggered_at(&binding)?.as_ref()) {
+        if !plan::needs_trigger(created, triggered_at(&binding)?.as_ref()) {
             return Ok(true);
         }
         let patch = json!({"spec": {"rescheduleTriggeredAt": created}});

@@ -3,15 +3,15 @@
 use crowsnest_index::export::{ExportFailure, ExportProgress, ExportState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The engine responds and accepts the credentials.
+/// Condition: the engine responds and accepts the credentials.
 pub(super) const CONNECTED: &str = "Connected";
-/// The engine contains the selected objects as they are in the cache.
+/// Condition: the engine contains the selected objects as they are in the cache.
 pub(super) const SYNCED: &str = "Synced";
 
 /// Maximum lag, in changes, at which an export counts as synchronized.
-const SYNCED_WITHIN: u64 = 1_000;
+const MAX_SYNCED_LAG: u64 = 1_000;
 /// Maximum length of a message from the engine, in characters.
-const MAX_MESSAGE: usize = 600;
+const MAX_MESSAGE_CHARS: usize = 600;
 
 /// State of a registry's export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,31 +26,31 @@ pub(super) enum ExportStatus {
 
 /// Status, reason and message of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Verdict {
-    holds: bool,
+struct ConditionState {
+    is_true: bool,
     reason: &'static str,
     message: String,
 }
 
 /// The new conditions of a registry whose conditions are `known`, or `None` if nothing changed. Other conditions are
-/// kept. `standing` is `None` if the registry has no backend store.
+/// kept. `export_status` is `None` if the registry has no backend store.
 pub(super) fn conditions(
     known: &[Condition],
-    standing: Option<&ExportStatus>,
+    export_status: Option<&ExportStatus>,
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
-    let is_ours = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
-    let mut next: Vec<Condition> = known.iter().filter(|condition| !is_ours(condition)).cloned().collect();
-    for (kind, verdict) in standing.map(conditions_of).into_iter().flatten() {
-        let status = if verdict.holds { "True" } else { "False" };
+    let is_managed = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
+    let mut next: Vec<Condition> = known.iter().filter(|condition| !is_managed(condition)).cloned().collect();
+    for (kind, state) in export_status.map(condition_states).into_iter().flatten() {
+        let status = if state.is_true { "True" } else { "False" };
         let before = known.iter().find(|condition| condition.type_ == kind);
         let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
         next.push(Condition {
             type_: kind.to_owned(),
             status: status.to_owned(),
-            reason: verdict.reason.to_owned(),
-            message: verdict.message,
+            reason: state.reason.to_owned(),
+            message: state.message,
             observed_generation: generation,
             last_transition_time: since.unwrap_or_else(|| now.clone()),
         });
@@ -61,78 +61,84 @@ pub(super) fn conditions(
     (next != sorted).then_some(next)
 }
 
-fn conditions_of(standing: &ExportStatus) -> [(&'static str, Verdict); 2] {
-    let [connected, synced] = match standing {
+fn condition_states(export_status: &ExportStatus) -> [(&'static str, ConditionState); 2] {
+    let [connected, synced] = match export_status {
         ExportStatus::Unusable { reason, message } => {
-            let verdict = Verdict { holds: false, reason, message: cut(message) };
-            [verdict.clone(), verdict]
+            let state = ConditionState { is_true: false, reason, message: truncate(message) };
+            [state.clone(), state]
         }
-        ExportStatus::Exporting(progress) => [connected(progress), synced(progress)],
+        ExportStatus::Exporting(progress) => [connected_state(progress), synced_state(progress)],
     };
     [(CONNECTED, connected), (SYNCED, synced)]
 }
 
-fn connected(progress: &ExportProgress) -> Verdict {
+fn connected_state(progress: &ExportProgress) -> ConditionState {
     match &progress.state {
-        ExportState::Waiting { trouble, reason } if !progress.connected => {
-            Verdict { holds: false, reason: reason_of(*trouble), message: cut(reason) }
+        ExportState::Waiting { failure, reason } if !progress.connected => {
+            ConditionState { is_true: false, reason: reason_of(*failure), message: truncate(reason) }
         }
-        _ if progress.connected => {
-            Verdict { holds: true, reason: "EngineAnswers", message: format!("the engine is {}", progress.engine) }
-        }
-        ExportState::Cleaned => Verdict {
-            holds: false,
+        _ if progress.connected => ConditionState {
+            is_true: true,
+            reason: "EngineAnswers",
+            message: format!("the engine is {}", progress.engine),
+        },
+        ExportState::Cleaned => ConditionState {
+            is_true: false,
             reason: "NothingSelected",
             message: "no object is selected, so the engine is not used".to_owned(),
         },
-        _ => Verdict { holds: false, reason: "Connecting", message: "the engine has not responded yet".to_owned() },
+        _ => ConditionState {
+            is_true: false,
+            reason: "Connecting",
+            message: "the engine has not responded yet".to_owned(),
+        },
     }
 }
 
-fn synced(progress: &ExportProgress) -> Verdict {
-    let verdict = |holds, reason, message: &str| Verdict { holds, reason, message: cut(message) };
+fn synced_state(progress: &ExportProgress) -> ConditionState {
+    let new_state = |is_true, reason, message: &str| ConditionState { is_true, reason, message: truncate(message) };
     match &progress.state {
-        ExportState::Connecting => verdict(false, "Connecting", "the engine has not responded yet"),
-        ExportState::Cleaned => verdict(false, "NothingSelected", "no object is selected"),
+        ExportState::Connecting => new_state(false, "Connecting", "the engine has not responded yet"),
+        ExportState::Cleaned => new_state(false, "NothingSelected", "no object is selected"),
         ExportState::Comparing { index } => {
-            verdict(false, "Comparing", &format!("comparing the documents of {index} with the cache"))
+            new_state(false, "Comparing", &format!("comparing the documents of {index} with the cache"))
         }
-        ExportState::Waiting { trouble, reason } => verdict(false, reason_of(*trouble), reason),
-        ExportState::Following if progress.lag() > SYNCED_WITHIN => {
+        ExportState::Waiting { failure, reason } => new_state(false, reason_of(*failure), reason),
+        ExportState::Following if progress.lag() > MAX_SYNCED_LAG => {
             // Rounded, so that the message changes rarely; the metric has the exact number.
             let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
-            verdict(false, "Lagging", &format!("more than {magnitude} changes are not written yet"))
+            new_state(false, "Lagging", &format!("more than {magnitude} changes are not written yet"))
         }
         ExportState::Following => match progress.dead_letters.last() {
-            None => verdict(true, "UpToDate", "the engine contains the selected objects"),
+            None => new_state(true, "UpToDate", "the engine contains the selected objects"),
             Some(letter) => {
                 let count = progress.dead_letters.len();
                 let message =
                     format!("the engine rejected {count} documents, for example {}: {}", letter.id, letter.reason);
-                verdict(false, "DocumentsRefused", &message)
+                new_state(false, "DocumentsRefused", &message)
             }
         },
     }
 }
 
-pub(super) fn reason_of(trouble: ExportFailure) -> &'static str {
-    match trouble {
+pub(super) fn reason_of(failure: ExportFailure) -> &'static str {
+    match failure {
         ExportFailure::Unreachable => "EngineUnreachable",
         ExportFailure::Credentials => "CredentialsRefused",
         ExportFailure::Certificate => "CertificateRefused",
         ExportFailure::Unsupported => "EngineUnsupported",
-        ExportFailure::NamedTwice => "EngineNamedTwice",
+        ExportFailure::DuplicateEngine => "EngineNamedTwice",
         ExportFailure::Refused => "WritesRefused",
         ExportFailure::Internal => "InternalError",
     }
 }
 
-fn cut(message: &str) -> String {
-    let mut kept: String = message.chars().take(MAX_MESSAGE).collect();
-    if kept.len() < message.len() {
-        kept.push('…');
+fn truncate(message: &str) -> String {
+    let mut truncated: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
+    if truncated.len() < message.len() {
+        truncated.push('…');
     }
-    kept
+    truncated
 }
 
 #[cfg(test)]
@@ -159,8 +165,8 @@ mod tests {
         }))
     }
 
-    fn waiting(trouble: ExportFailure) -> ExportState {
-        ExportState::Waiting { trouble, reason: "why".to_owned() }
+    fn waiting(failure: ExportFailure) -> ExportState {
+        ExportState::Waiting { failure, reason: "why".to_owned() }
     }
 
     fn shown(conditions: &[Condition]) -> Vec<String> {
@@ -190,12 +196,12 @@ mod tests {
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
     #[case::no_secret(ExportStatus::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
         ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
-    fn conditions_have_reasons(#[case] standing: ExportStatus, #[case] expected: [&str; 2]) {
-        let found = conditions(&[], Some(&standing), Some(3), &time(5)).unwrap();
+    fn conditions_have_reasons(#[case] export_status: ExportStatus, #[case] expected: [&str; 2]) {
+        let found = conditions(&[], Some(&export_status), Some(3), &time(5)).unwrap();
         assert_eq!(shown(&found), expected);
         assert!(found.iter().all(|condition| condition.observed_generation == Some(3)));
         assert_eq!(
-            conditions(&found, Some(&standing), Some(3), &time(9)),
+            conditions(&found, Some(&export_status), Some(3), &time(9)),
             None,
             "unchanged conditions are not written"
         );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_index::export::of_client;
+use crowsnest_index::export::classify_client_error;
 use crowsnest_search::opensearch::client::{
     Address, Authorization, Client, ClientCertificate, ClientError, ClientOptions, CredentialSource, Credentials,
     Secret,
@@ -18,7 +18,7 @@ use crowsnest_admission::backend_store::{Destination, SecretName};
 
 /// Reason why no client can be created.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum ClientSetupError {
     #[error("cannot read the Secret {name}: {source}")]
     Secret {
         name: SecretName,
@@ -37,7 +37,7 @@ pub(super) enum Unusable {
     Client(#[from] ClientError),
 }
 
-impl Unusable {
+impl ClientSetupError {
     /// Reason of the conditions.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -46,13 +46,16 @@ impl Unusable {
             Self::Client(ClientError::LocalAddress { .. } | ClientError::Address { .. } | ClientError::NoHosts) => {
                 "AddressRefused"
             }
-            Self::Client(error) => reason_of(of_client(error)),
+            Self::Client(error) => reason_of(classify_client_error(error)),
         }
     }
 }
 
-/// The current credentials of a destination.
-pub(super) async fn read(objects: &Objects, destination: &Destination) -> Result<Credentials, Unusable> {
+/// Reads the current credentials of a destination from its Secrets.
+pub(super) async fn read_credentials(
+    objects: &Objects,
+    destination: &Destination,
+) -> Result<Credentials, ClientSetupError> {
     let mut credentials = Credentials::default();
     if let Some(name) = &destination.credentials {
         let secret = SecretData::read(objects, name).await?;
@@ -73,19 +76,19 @@ pub(super) async fn read(objects: &Objects, destination: &Destination) -> Result
     Ok(credentials)
 }
 
-/// A client with these credentials. `local` allows addresses of this host.
-pub(super) async fn client(
+/// Creates a client with these credentials. `allow_local` allows addresses of this host.
+pub(super) async fn create_client(
     destination: &Destination,
     credentials: Credentials,
-    local: bool,
-) -> Result<Client, Unusable> {
-    if let Some(reason) = destination.plain_text(local) {
-        return Err(Unusable::PlainText(reason));
+    allow_local: bool,
+) -> Result<Client, ClientSetupError> {
+    if let Some(reason) = destination.plaintext_problem(allow_local) {
+        return Err(ClientSetupError::PlainText(reason));
     }
     let hosts = Address::parse_all(destination.addresses.iter().map(String::as_str))?;
     let mut options = ClientOptions::new(hosts);
     options.credentials = CredentialSource::Fixed(credentials);
-    options.local_addresses = local;
+    options.allow_local_addresses = allow_local;
     Ok(Client::new(options).await?)
 }
 
@@ -96,19 +99,21 @@ struct SecretData<'n> {
 }
 
 impl<'n> SecretData<'n> {
-    async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, Unusable> {
+    async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, ClientSetupError> {
         let secrets = Resource::builtin("", "v1", "secrets", "Secret", true);
         let found = objects.get(Target::new(&secrets, &name.namespace, &name.name)).await;
-        let found = found.map_err(|source| Unusable::Secret { name: name.clone(), source: Box::new(source) })?;
-        let secret = found.ok_or_else(|| Unusable::NoSecret(name.clone()))?;
+        let found =
+            found.map_err(|source| ClientSetupError::Secret { name: name.clone(), source: Box::new(source) })?;
+        let secret = found.ok_or_else(|| ClientSetupError::NoSecret(name.clone()))?;
         let data = secret["data"].as_object().into_iter().flatten();
         let decoded = |(key, value): (&String, &Value)| Some((key.clone(), STANDARD.decode(value.as_str()?).ok()?));
         Ok(Self { name, data: data.filter_map(decoded).collect() })
     }
 
-    fn text(&self, key: &'static str) -> Result<String, Unusable> {
-        let value = self.data.get(key).ok_or_else(|| Unusable::NoKey { name: self.name.clone(), key })?;
-        let text = std::str::from_utf8(value).map_err(|_| Unusable::NotText { name: self.name.clone(), key })?;
+    fn text(&self, key: &'static str) -> Result<String, ClientSetupError> {
+        let value = self.data.get(key).ok_or_else(|| ClientSetupError::NoKey { name: self.name.clone(), key })?;
+        let text =
+            std::str::from_utf8(value).map_err(|_| ClientSetupError::NotText { name: self.name.clone(), key })?;
         // Editors append a line break.
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     }
@@ -170,7 +175,7 @@ mod tests {
 
     #[tokio::test]
     async fn credentials_are_read_from_secrets() {
-        let read = read(&control_plane(secrets()), &destination()).await.unwrap();
+        let read = read_credentials(&control_plane(secrets()), &destination()).await.unwrap();
         let expected = Credentials {
             authorization: Authorization::Basic { username: "crow".to_owned(), password: Secret::new("nest") },
             certificate: Some(ClientCertificate { chain: "chain".to_owned(), key: Secret::new("key") }),
@@ -178,7 +183,7 @@ mod tests {
         };
         assert_eq!(read, expected);
         let nothing = Destination { credentials: None, ca: None, certificate: None, ..destination() };
-        assert_eq!(super::read(&control_plane(json!({})), &nothing).await.unwrap(), Credentials::default());
+        assert_eq!(super::read_credentials(&control_plane(json!({})), &nothing).await.unwrap(), Credentials::default());
     }
 
     #[rstest]
@@ -194,7 +199,7 @@ mod tests {
             Value::Null => drop(secrets.as_object_mut().unwrap().remove(name)),
             data => secrets[name] = data,
         }
-        let error = read(&control_plane(secrets), &destination()).await.unwrap_err();
+        let error = read_credentials(&control_plane(secrets), &destination()).await.unwrap_err();
         assert_eq!((error.to_string().as_str(), error.reason()), (expected, "SecretUnreadable"));
     }
 
@@ -207,14 +212,15 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_checked_again(
         #[case] address: &str,
-        #[case] local: bool,
+        #[case] allow_local: bool,
         #[case] expected: Option<&'static str>,
     ) {
         // Another test may have installed it.
         drop(rustls::crypto::ring::default_provider().install_default());
         let destination =
             Destination { addresses: vec![address.to_owned()], ca: None, certificate: None, ..destination() };
-        let reason = client(&destination, Credentials::default(), local).await.err().map(|error| error.reason());
+        let reason =
+            create_client(&destination, Credentials::default(), allow_local).await.err().map(|error| error.reason());
         assert_eq!(reason, expected);
     }
 }

@@ -11,18 +11,18 @@ use crowsnest_admission::backend_store::Destination;
 
 /// Registries with the same destination, and all objects that they select.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Desired {
+pub(super) struct DesiredExport {
     pub registries: BTreeSet<String>,
     pub selection: Selection,
 }
 
 /// All exports by destination. Registries with equal destinations share an export: each document is written once, and
 /// deleted when none of them selects it. A registry that is being deleted selects nothing.
-pub(super) fn desired(registrations: &Registrations) -> BTreeMap<Destination, Desired> {
-    let mut desired: BTreeMap<Destination, Desired> = BTreeMap::new();
+pub(super) fn desired_exports(registrations: &Registrations) -> BTreeMap<Destination, DesiredExport> {
+    let mut desired: BTreeMap<Destination, DesiredExport> = BTreeMap::new();
     for (name, registry) in &registrations.registries {
         // An invalid annotation is reported in the registry's conditions.
-        let Ok(Some(destination)) = Destination::of(registry) else { continue };
+        let Ok(Some(destination)) = Destination::from_registry(registry) else { continue };
         if registry.metadata.deletion_timestamp.is_some() {
             continue;
         }
@@ -52,7 +52,7 @@ pub(super) fn desired(registrations: &Registrations) -> BTreeMap<Destination, De
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::resource_registry::Registered;
+    use crate::search::resource_registry::RegisteredResource;
     use crowsnest_apimachinery::names::{ClusterName, Gvr};
     use crowsnest_store::interest::{Interest, InterestReason};
     use serde_json::json;
@@ -73,21 +73,22 @@ mod tests {
                 clusters: Clusters::Names(names),
                 resource: resource.clone(),
                 namespaces: namespace.map_or(Namespaces::All, |one| Namespaces::Names([one.to_owned()].into())),
-                why: InterestReason::ResourceRegistry((*name).to_owned()),
+                reason: InterestReason::ResourceRegistry((*name).to_owned()),
             };
-            all.resources.insert(((*name).to_owned(), resource), Registered { interest, kind: "Pod".to_owned() });
+            all.resources
+                .insert(((*name).to_owned(), resource), RegisteredResource { interest, kind: "Pod".to_owned() });
         }
         all
     }
 
-    fn selected(desired: &Desired, cluster: &str, namespace: &str) -> bool {
+    fn selected(desired: &DesiredExport, cluster: &str, namespace: &str) -> bool {
         let key = CollectionKey::new(ClusterName::parse(cluster).unwrap(), Gvr::new("", "v1", "pods"));
         desired.selection.index_of(&key, namespace).is_some()
     }
 
     #[test]
     fn registries_of_one_engine_share_an_export() {
-        let desired = desired(&registrations(&[
+        let desired = desired_exports(&registrations(&[
             ("a", "https://one", &["m1"], Some("x")),
             ("b", "https://one/", &["m1", "m2"], Some("y")),
             ("c", "https://two", &["m3"], None),
@@ -107,6 +108,6 @@ mod tests {
         let registry = all.registries.get_mut("a").unwrap();
         let deleted = json!("2026-08-01T10:00:00Z");
         registry.metadata.deletion_timestamp = Some(serde_json::from_value(deleted).unwrap());
-        assert!(desired(&all).is_empty());
+        assert!(desired_exports(&all).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //! state in their conditions, and removes the documents from engines that no registry refers to.
 //!
 //! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
-//! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEAN_WITHIN`].
+//! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEANUP_TIMEOUT`].
 
 mod conditions;
 mod credentials;
@@ -31,19 +31,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::conditions::{ExportStatus, conditions};
-use self::credentials::Unusable;
-use self::desired::{Desired, desired};
+use self::credentials::ClientSetupError;
+use self::desired::{DesiredExport, desired_exports};
 use crate::Error;
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::search::resource_registry::Registrations;
 use crowsnest_admission::backend_store::Destination;
 
 /// Interval between updates of progress and conditions.
-const TICK: Duration = Duration::from_secs(2);
+const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between reads of the Secrets.
-const SECRETS_EVERY: Duration = Duration::from_secs(30);
+const SECRET_READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which the cleanup of an engine is given up.
-const CLEAN_WITHIN: Duration = Duration::from_secs(24 * 3600);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Inputs of the exports.
 pub struct BackendStores {
@@ -56,10 +56,10 @@ pub struct BackendStores {
 
 /// Metrics of all exports. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Counters(Arc<Mutex<Shown>>);
+pub struct Counters(Arc<Mutex<MetricValues>>);
 
 #[derive(Default)]
-struct Shown {
+struct MetricValues {
     /// By registry.
     progress: BTreeMap<String, ExportProgress>,
     /// Number of engines to clean up.
@@ -67,7 +67,7 @@ struct Shown {
 }
 
 /// A running export.
-struct Running {
+struct RunningExport {
     exporter: Arc<Exporter>,
     selection: watch::Sender<Arc<Selection>>,
     credentials: Credentials,
@@ -76,31 +76,31 @@ struct Running {
 }
 
 /// Exports of the active process.
-struct Acting<'b> {
+struct ActiveExports<'b> {
     stores: &'b BackendStores,
     objects: Objects,
     registry: Resource,
     /// By name of the engine.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningExport>,
     /// Engines without a client, by name.
-    unusable: BTreeMap<String, Unusable>,
+    setup_errors: BTreeMap<String, ClientSetupError>,
     /// Registries whose conditions could not be written. They are written again when Secrets are read again.
-    unwritten: BTreeSet<String>,
-    secrets_at: Instant,
+    failed_registries: BTreeSet<String>,
+    next_secret_read: Instant,
 }
 
 impl BackendStores {
-    /// Runs exports while this process is active (`acts`), until `stop`.
-    pub async fn run(self, acts: impl Stream<Item = bool> + Send, stop: CancellationToken) {
-        let mut acts = std::pin::pin!(acts);
-        let mut is_acting = false;
+    /// Runs exports while this process is active (the last item of `activity`), until `stop`.
+    pub async fn run(self, activity: impl Stream<Item = bool> + Send, stop: CancellationToken) {
+        let mut activity = std::pin::pin!(activity);
+        let mut is_active = false;
         loop {
-            let mut acting = is_acting.then(|| Acting::new(&self));
+            let mut exports = is_active.then(|| ActiveExports::new(&self));
             // The next change of whether this process is active, or the end.
             let next = async {
                 loop {
-                    match acts.next().await {
-                        Some(next) if next == is_acting => {}
+                    match activity.next().await {
+                        Some(next) if next == is_active => {}
                         other => return other,
                     }
                 }
@@ -109,104 +109,107 @@ impl BackendStores {
                 () = stop.cancelled() => None,
                 next = next => next,
                 () = async {
-                    match &mut acting {
-                        Some(acting) => acting.work().await,
+                    match &mut exports {
+                        Some(exports) => exports.run().await,
                         None => std::future::pending().await,
                     }
                 } => None,
             };
-            if let Some(acting) = acting {
-                acting.end().await;
+            if let Some(exports) = exports {
+                exports.shut_down().await;
             }
             self.counters.clear();
             match next {
-                Some(next) => is_acting = next,
+                Some(next) => is_active = next,
                 None => return,
             }
         }
     }
 }
 
-impl<'b> Acting<'b> {
+impl<'b> ActiveExports<'b> {
     fn new(stores: &'b BackendStores) -> Self {
         Self {
             stores,
             objects: Objects::new(stores.index.fleet().control_plane()),
             registry: Resource::of::<ResourceRegistry>(),
             running: BTreeMap::new(),
-            unusable: BTreeMap::new(),
-            unwritten: BTreeSet::new(),
-            secrets_at: Instant::now(),
+            setup_errors: BTreeMap::new(),
+            failed_registries: BTreeSet::new(),
+            next_secret_read: Instant::now(),
         }
     }
 
     /// Runs until the registries are no longer read.
-    async fn work(&mut self) {
+    async fn run(&mut self) {
         let mut registrations = self.stores.registrations.clone();
         loop {
             let known = registrations.borrow_and_update().clone();
             if let Some(known) = known {
-                let exports: BTreeMap<String, (Destination, Desired)> = desired(&known)
+                let exports: BTreeMap<String, (Destination, DesiredExport)> = desired_exports(&known)
                     .into_iter()
-                    .map(|(destination, export)| (name_of(&destination), (destination, export)))
+                    .map(|(destination, export)| (engine_name(&destination), (destination, export)))
                     .collect();
-                if let Err(error) = self.arrange(&exports).await {
+                if let Err(error) = self.update_exports(&exports).await {
                     tracing::warn!(%error, "cannot update the exports of ResourceRegistries");
                 }
-                self.report(&known, &exports).await;
+                self.write_conditions(&known, &exports).await;
             }
             tokio::select! {
                 changed = registrations.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(TICK) => {}
+                () = tokio::time::sleep(UPDATE_INTERVAL) => {}
             }
         }
     }
 
     /// Starts, updates and stops exports.
-    async fn arrange(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<(), Error> {
-        for (_, ended) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
-            ended.end().await;
+    async fn update_exports(&mut self, exports: &BTreeMap<String, (Destination, DesiredExport)>) -> Result<(), Error> {
+        for (_, finished) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
+            finished.stop().await;
         }
-        let known_exports = self.settle(exports).await?;
-        let read_again = self.secrets_at <= Instant::now();
-        if read_again {
-            self.secrets_at = Instant::now() + SECRETS_EVERY;
-            self.unwritten.clear();
+        let known_exports = self.update_abandoned(exports).await?;
+        let is_secret_read_due = self.next_secret_read <= Instant::now();
+        if is_secret_read_due {
+            self.next_secret_read = Instant::now() + SECRET_READ_INTERVAL;
+            self.failed_registries.clear();
         }
-        self.unusable.retain(|name, _| exports.contains_key(name));
+        self.setup_errors.retain(|name, _| exports.contains_key(name));
         for (name, (destination, export)) in exports {
             match self.running.get(name) {
                 // There is nothing to export and nothing to clean up.
                 None if export.selection.is_empty() && !known_exports.contains(name) => {}
-                Some(running) if !read_again => running.select(&export.selection),
-                None if !read_again && self.unusable.contains_key(name) => {}
-                _ => self.ensure(name, destination, &export.selection).await,
+                Some(running) if !is_secret_read_due => running.set_selection(&export.selection),
+                None if !is_secret_read_due && self.setup_errors.contains_key(name) => {}
+                _ => self.start_or_update(name, destination, &export.selection).await,
             }
         }
-        if read_again { self.clean(exports).await } else { Ok(()) }
+        if is_secret_read_due { self.clean_up(exports).await } else { Ok(()) }
     }
 
     /// Stops exports to engines that no registry refers to, and records since when. Resumes those that a registry
     /// refers to again. Returns the names of all recorded engines.
-    async fn settle(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<BTreeSet<String>, Error> {
+    async fn update_abandoned(
+        &mut self,
+        exports: &BTreeMap<String, (Destination, DesiredExport)>,
+    ) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
         let known_exports = self.stores.index.export_checkpoints().await?;
         let names = known_exports.keys().cloned().collect();
         for (name, known) in known_exports {
-            let (is_wanted, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
-            if is_wanted != is_abandoned {
+            let (is_referenced, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
+            if is_referenced != is_abandoned {
                 continue;
             }
             // The cleanup of an engine must stop before its export starts, and vice versa.
             self.stop(&name).await;
-            let since = (!is_wanted).then_some(now);
+            let since = (!is_referenced).then_some(now);
             if let Err(error) = self.stores.index.abandon_export(&name, since).await {
                 tracing::warn!(error = error.chain(), "cannot record that the export to an engine has ended");
             }
         }
-        let unnamed = |name: &&String| !exports.contains_key(*name);
-        let unnamed: Vec<String> = self.running.keys().filter(unnamed).cloned().collect();
-        for name in unnamed {
+        let unreferenced = |name: &&String| !exports.contains_key(*name);
+        let unreferenced: Vec<String> = self.running.keys().filter(unreferenced).cloned().collect();
+        for name in unreferenced {
             // Cleanups are recorded as abandoned exports.
             if !self.running.get(&name).is_some_and(|running| running.selection.borrow().is_empty()) {
                 self.stop(&name).await;
@@ -216,39 +219,41 @@ impl<'b> Acting<'b> {
     }
 
     /// Starts an export, or restarts it after a change of its credentials.
-    async fn ensure(&mut self, name: &str, destination: &Destination, selection: &Selection) {
-        let read = credentials::read(&self.objects, destination).await;
-        let usable = match read {
+    async fn start_or_update(&mut self, name: &str, destination: &Destination, selection: &Selection) {
+        let result = credentials::read_credentials(&self.objects, destination).await;
+        let client = match result {
             Ok(credentials) => {
                 if let Some(running) = self.running.get(name).filter(|running| running.credentials == credentials) {
-                    running.select(selection);
-                    self.unusable.remove(name);
+                    running.set_selection(selection);
+                    self.setup_errors.remove(name);
                     return;
                 }
-                let local = self.stores.local_addresses;
-                credentials::client(destination, credentials.clone(), local).await.map(|client| (credentials, client))
+                let allow_local = self.stores.local_addresses;
+                credentials::create_client(destination, credentials.clone(), allow_local)
+                    .await
+                    .map(|client| (credentials, client))
             }
             Err(error) => Err(error),
         };
-        match usable {
+        match client {
             Ok((credentials, client)) => {
                 self.stop(name).await;
-                self.unusable.remove(name);
+                self.setup_errors.remove(name);
                 let (sender, receiver) = watch::channel(Arc::new(selection.clone()));
                 let export = Export {
                     name: name.to_owned(),
-                    destination: text_of(destination),
+                    destination: destination_json(destination),
                     client,
                     selection: receiver,
                     options: ExportOptions::default(),
                 };
-                let running = Running::start(self.stores.index.exporter(export), sender, credentials);
+                let running = RunningExport::start(self.stores.index.exporter(export), sender, credentials);
                 self.running.insert(name.to_owned(), running);
             }
             Err(error) => {
                 // A running export continues with its current credentials.
                 if !self.running.contains_key(name) {
-                    self.unusable.insert(name.to_owned(), error);
+                    self.setup_errors.insert(name.to_owned(), error);
                 } else {
                     tracing::warn!(%error, "cannot read the new credentials of a backend store; the previous ones are still used");
                 }
@@ -258,10 +263,10 @@ impl<'b> Acting<'b> {
 
     /// Cleans up engines that no registry refers to, once all others have connected, since one of them may be the
     /// same engine.
-    async fn clean(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<(), Error> {
+    async fn clean_up(&mut self, exports: &BTreeMap<String, (Destination, DesiredExport)>) -> Result<(), Error> {
         let has_settled = |name: &String| {
             let progress = self.running.get(name).map(|running| running.exporter.progress());
-            let is_unused = self.unusable.contains_key(name) || exports[name].1.selection.is_empty();
+            let is_unused = self.setup_errors.contains_key(name) || exports[name].1.selection.is_empty();
             progress.map_or(is_unused, |progress| {
                 progress.comparisons > 0 || !matches!(progress.state, ExportState::Connecting)
             })
@@ -272,9 +277,9 @@ impl<'b> Acting<'b> {
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
         self.stores.counters.0.lock().cleanups = abandoned.len();
         for (name, known) in abandoned {
-            let is_late = is_given_up(known.abandoned_at, Timestamp::now().as_millisecond());
+            let is_expired = is_cleanup_expired(known.abandoned_at, Timestamp::now().as_millisecond());
             let destination = serde_json::from_str::<Destination>(&known.destination).ok();
-            let Some(destination) = destination.filter(|_| !is_late) else {
+            let Some(destination) = destination.filter(|_| !is_expired) else {
                 tracing::warn!(
                     destination = known.destination,
                     "giving up the cleanup of a search engine: documents may remain in it"
@@ -284,9 +289,9 @@ impl<'b> Acting<'b> {
                 continue;
             };
             // A registry that cannot be exported yet may refer to the same engine with other Secrets.
-            let is_named = exports.values().any(|(live, _)| live.shares_address(&destination));
-            if all_settled && !is_named && !self.running.contains_key(&name) {
-                self.ensure(&name, &destination, &Selection::default()).await;
+            let is_shared = exports.values().any(|(live, _)| live.shares_address(&destination));
+            if all_settled && !is_shared && !self.running.contains_key(&name) {
+                self.start_or_update(&name, &destination, &Selection::default()).await;
             }
         }
         Ok(())
@@ -294,30 +299,35 @@ impl<'b> Acting<'b> {
 
     async fn stop(&mut self, name: &str) {
         if let Some(running) = self.running.remove(name) {
-            running.end().await;
+            running.stop().await;
         }
     }
 
-    async fn end(self) {
+    /// Stops all exports.
+    async fn shut_down(self) {
         for running in self.running.into_values() {
-            running.end().await;
+            running.stop().await;
         }
     }
 
     /// Writes the conditions of registries that changed.
-    async fn report(&mut self, known: &Registrations, exports: &BTreeMap<String, (Destination, Desired)>) {
+    async fn write_conditions(
+        &mut self,
+        known: &Registrations,
+        exports: &BTreeMap<String, (Destination, DesiredExport)>,
+    ) {
         let now = Time(Timestamp::now());
-        let mut shown = BTreeMap::new();
+        let mut progress_by_registry = BTreeMap::new();
         for (name, registry) in &known.registries {
-            let standing = self.standing(registry, exports);
-            if let Some(ExportStatus::Exporting(progress)) = &standing {
-                shown.insert(name.clone(), ExportProgress::clone(progress));
+            let status = self.export_status(registry, exports);
+            if let Some(ExportStatus::Exporting(progress)) = &status {
+                progress_by_registry.insert(name.clone(), ExportProgress::clone(progress));
             }
             let (before, generation) = (&registry.status.conditions, registry.metadata.generation);
-            if registry.metadata.deletion_timestamp.is_some() || self.unwritten.contains(name) {
+            if registry.metadata.deletion_timestamp.is_some() || self.failed_registries.contains(name) {
                 continue;
             }
-            let Some(next) = conditions(before, standing.as_ref(), generation, &now) else { continue };
+            let Some(next) = conditions(before, status.as_ref(), generation, &now) else { continue };
             let patch = json!({"metadata": {"resourceVersion": registry.metadata.resource_version},
                 "status": {"conditions": next}});
             let target = Target::new(&self.registry, "", name).status();
@@ -327,27 +337,28 @@ impl<'b> Acting<'b> {
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(%error, registry = name, "cannot write the conditions of a ResourceRegistry");
-                    self.unwritten.insert(name.clone());
+                    self.failed_registries.insert(name.clone());
                 }
             }
         }
-        self.stores.counters.0.lock().progress = shown;
+        self.stores.counters.0.lock().progress = progress_by_registry;
     }
 
-    fn standing(
+    /// State of a registry's export. `None` if the registry has no backend store.
+    fn export_status(
         &self,
         registry: &ResourceRegistry,
-        exports: &BTreeMap<String, (Destination, Desired)>,
+        exports: &BTreeMap<String, (Destination, DesiredExport)>,
     ) -> Option<ExportStatus> {
-        let destination = match Destination::of(registry) {
+        let destination = match Destination::from_registry(registry) {
             Ok(destination) => destination?,
             Err(error) => {
                 return Some(ExportStatus::Unusable { reason: "InvalidReference", message: error.to_string() });
             }
         };
-        let name = name_of(&destination);
+        let name = engine_name(&destination);
         let (_, export) = exports.get(&name)?;
-        match (self.running.get(&name), self.unusable.get(&name)) {
+        match (self.running.get(&name), self.setup_errors.get(&name)) {
             (Some(running), _) => Some(ExportStatus::Exporting(Box::new(running.exporter.progress()))),
             (None, Some(error)) => Some(ExportStatus::Unusable { reason: error.reason(), message: error.to_string() }),
             (None, None) => {
@@ -358,7 +369,7 @@ impl<'b> Acting<'b> {
     }
 }
 
-impl Running {
+impl RunningExport {
     fn start(exporter: Exporter, selection: watch::Sender<Arc<Selection>>, credentials: Credentials) -> Self {
         let (exporter, stop) = (Arc::new(exporter), CancellationToken::new());
         let (running, until) = (Arc::clone(&exporter), stop.clone());
@@ -366,17 +377,18 @@ impl Running {
         Self { exporter, selection, credentials, task, stop }
     }
 
-    fn select(&self, selection: &Selection) {
+    /// Replaces the selection of a running export.
+    fn set_selection(&self, selection: &Selection) {
         self.selection.send_if_modified(|known| {
-            let is_other = **known != *selection;
-            if is_other {
+            let is_changed = **known != *selection;
+            if is_changed {
                 *known = Arc::new(selection.clone());
             }
-            is_other
+            is_changed
         });
     }
 
-    async fn end(mut self) {
+    async fn stop(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
             tracing::error!(%error, "an export to a backend store panicked");
@@ -384,7 +396,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningExport {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -392,12 +404,12 @@ impl Drop for Running {
 
 impl Counters {
     fn clear(&self) {
-        *self.0.lock() = Shown::default();
+        *self.0.lock() = MetricValues::default();
     }
 
     /// All metrics. Registries that share an engine have equal values.
     pub fn series(&self) -> Vec<Series> {
-        let shown = self.0.lock();
+        let values = self.0.lock();
         type Value = fn(&ExportProgress) -> u64;
         let metrics: [(&'static str, &'static str, bool, Value); 6] = [
             (
@@ -431,30 +443,30 @@ impl Counters {
                 labels: vec![("registry", registry.clone())],
                 value: value(progress),
             };
-            all.extend(shown.progress.iter().map(of_registry));
+            all.extend(values.progress.iter().map(of_registry));
         }
-        if shown.cleanups > 0 {
+        if values.cleanups > 0 {
             let help = "Engines that no ResourceRegistry refers to, from which documents must still be deleted.";
             let (name, labels) = ("crowsnest_backend_store_cleanups", Vec::new());
-            all.push(Series { name, help, counts: false, labels, value: shown.cleanups as u64 });
+            all.push(Series { name, help, counts: false, labels, value: values.cleanups as u64 });
         }
         all
     }
 }
 
 /// Returns true if the cleanup of an engine whose export ended at `abandoned_at` (Unix milliseconds) is given up.
-fn is_given_up(abandoned_at: Option<i64>, now: i64) -> bool {
+fn is_cleanup_expired(abandoned_at: Option<i64>, now: i64) -> bool {
     let since = now.saturating_sub(abandoned_at.unwrap_or(now));
-    u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEAN_WITHIN)
+    u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEANUP_TIMEOUT)
 }
 
 /// Name of an engine in the database.
-fn name_of(destination: &Destination) -> String {
-    let digest = Sha256::digest(text_of(destination).as_bytes());
+fn engine_name(destination: &Destination) -> String {
+    let digest = Sha256::digest(destination_json(destination).as_bytes());
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn text_of(destination: &Destination) -> String {
+fn destination_json(destination: &Destination) -> String {
     // Serializing strings cannot fail.
     serde_json::to_string(destination).unwrap_or_default()
 }
@@ -473,6 +485,6 @@ mod tests {
     #[case::for_longer(Some(9 * DAY - 1), true)]
     #[case::by_a_clock_ahead(Some(11 * DAY), false)]
     fn cleanups_are_given_up(#[case] abandoned_at: Option<i64>, #[case] expected: bool) {
-        assert_eq!(is_given_up(abandoned_at, 10 * DAY), expected);
+        assert_eq!(is_cleanup_expired(abandoned_at, 10 * DAY), expected);
     }
 }

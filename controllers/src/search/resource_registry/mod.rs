@@ -18,10 +18,10 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::resource_selection::{Key, Registered, Unresolved};
-use self::resource_selection::{Member, unresolved, wanted};
+use self::resource_selection::{Member, find_unresolved_kinds, select_resources};
+pub use self::resource_selection::{RegisteredResource, RegistrationKey, Unresolved};
 
-type Held = BTreeMap<Key, (Interest, InterestGuard)>;
+type HeldInterests = BTreeMap<RegistrationKey, (Interest, InterestGuard)>;
 
 /// State of reading the registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,53 +42,53 @@ impl Default for Progress {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Registrations {
     pub registries: BTreeMap<String, ResourceRegistry>,
-    pub resources: BTreeMap<Key, Registered>,
+    pub resources: BTreeMap<RegistrationKey, RegisteredResource>,
     /// Kinds that no cluster is known to serve.
     pub unresolved: BTreeSet<Unresolved>,
 }
 
-/// Receivers of the results.
-pub struct Readers {
+/// Channels on which the results are published.
+pub struct Publishers {
     pub progress: watch::Sender<Progress>,
     /// `None` until all registries have been read and the kinds that the control plane serves are known.
     pub registrations: watch::Sender<Option<Arc<Registrations>>>,
 }
 
 /// Watches registries, members and served resources until `stop`.
-pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: CancellationToken) {
-    let Readers { progress, registrations } = readers;
+pub async fn run(fleet: Fleet, index: Index, publishers: Publishers, stop: CancellationToken) {
+    let Publishers { progress, registrations } = publishers;
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());
     let mut members = fleet.changes();
     let mut served = index.served_version();
-    let mut known = Known::default();
-    let mut held = Held::new();
+    let mut known = RegistryCache::default();
+    let mut held = HeldInterests::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => match event {
                 None => return,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "watching ResourceRegistries");
-                    known.failed(&error);
+                    tracing::debug!(%error, "the watch of ResourceRegistries failed");
+                    known.record_failure(&error);
                 }
-                Some(Ok(event)) => known.follow(event),
+                Some(Ok(event)) => known.apply_event(event),
             },
             change = members.next() => if change.is_none() { return },
             changed = served.changed() => if changed.is_err() { return },
         }
-        let control_plane = index.served(&ClusterName::control_plane());
+        let control_plane = index.served_resources(&ClusterName::control_plane());
         if known.listed {
             let members = fleet.members();
             let members: Vec<(_, Option<Arc<ApiResources>>)> =
-                members.iter().map(|member| (member.cluster(), index.served(member.name()))).collect();
+                members.iter().map(|member| (member.cluster(), index.served_resources(member.name()))).collect();
             let members: Vec<Member<'_>> =
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
-            let resources = wanted(&known.registries, &members, control_plane.as_deref());
+            let resources = select_resources(&known.registries, &members, control_plane.as_deref());
             let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
             held = replace_interests(held, interests.collect(), index.interests());
             if control_plane.is_some() {
-                let unresolved = unresolved(&known.registries, &members, control_plane.as_deref());
+                let unresolved = find_unresolved_kinds(&known.registries, &members, control_plane.as_deref());
                 let registries = known.registries.clone();
                 let next = Some(Arc::new(Registrations { registries, resources, unresolved }));
                 registrations.send_if_modified(|registrations| {
@@ -109,16 +109,16 @@ pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: Cancellatio
 
 /// State of the watch of the registries.
 #[derive(Default)]
-struct Known {
+struct RegistryCache {
     registries: BTreeMap<String, ResourceRegistry>,
     relisted: Option<BTreeMap<String, ResourceRegistry>>,
     listed: bool,
     /// Error of the last list.
-    trouble: Option<String>,
+    list_error: Option<String>,
 }
 
-impl Known {
-    fn follow(&mut self, event: watcher::Event<ResourceRegistry>) {
+impl RegistryCache {
+    fn apply_event(&mut self, event: watcher::Event<ResourceRegistry>) {
         let name = |registry: &ResourceRegistry| registry.metadata.name.clone().unwrap_or_default();
         match event {
             watcher::Event::Init => self.relisted = Some(BTreeMap::new()),
@@ -127,7 +127,7 @@ impl Known {
             }
             watcher::Event::InitDone => {
                 self.registries = self.relisted.take().unwrap_or_default();
-                (self.listed, self.trouble) = (true, None);
+                (self.listed, self.list_error) = (true, None);
             }
             watcher::Event::Apply(registry) => {
                 self.registries.insert(name(&registry), registry);
@@ -139,29 +139,33 @@ impl Known {
     }
 
     /// The watcher retries by itself. Only a failed initial list is reported.
-    fn failed(&mut self, error: &watcher::Error) {
+    fn record_failure(&mut self, error: &watcher::Error) {
         if matches!(error, watcher::Error::InitialListFailed(_)) {
-            self.trouble = Some(format!("cannot list ResourceRegistries: {error}"));
+            self.list_error = Some(format!("cannot list ResourceRegistries: {error}"));
         }
     }
 
     /// Kinds are first resolved with the control plane's discovery, so its result is awaited.
-    fn progress(&self, kinds_known: bool) -> Progress {
-        let health = match &self.trouble {
-            Some(trouble) => Err(trouble.clone()),
+    fn progress(&self, has_discovered_kinds: bool) -> Progress {
+        let health = match &self.list_error {
+            Some(list_error) => Err(list_error.clone()),
             None if !self.listed => Progress::default().health,
-            None if !kinds_known => Err("discovery of the control plane has not finished yet".to_owned()),
+            None if !has_discovered_kinds => Err("discovery of the control plane has not finished yet".to_owned()),
             None => Ok(()),
         };
-        Progress { declared: self.listed && kinds_known, health }
+        Progress { declared: self.listed && has_discovered_kinds, health }
     }
 }
 
-/// Declares the wanted interests. New interests are declared before the replaced ones are dropped, so that readers
+/// Declares the desired interests. New interests are declared before the replaced ones are dropped, so that readers
 /// never find a resource unregistered in between.
-fn replace_interests(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interests) -> Held {
+fn replace_interests(
+    mut held: HeldInterests,
+    desired: BTreeMap<RegistrationKey, Interest>,
+    interests: &Interests,
+) -> HeldInterests {
     let mut replaced = Vec::new();
-    let next = wanted.into_iter().map(|(key, interest)| match held.remove(&key) {
+    let next = desired.into_iter().map(|(key, interest)| match held.remove(&key) {
         Some(same) if same.0 == interest => (key, same),
         other => {
             replaced.extend(other);
@@ -180,13 +184,13 @@ mod tests {
     use crowsnest_store::interest::{Clusters, InterestReason, Namespaces};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn of(cluster: &str) -> BTreeMap<Key, Interest> {
+    fn interest_in(cluster: &str) -> BTreeMap<RegistrationKey, Interest> {
         let resource = Gvr::new("", "v1", "configmaps");
         let interest = Interest {
             clusters: Clusters::Names(BTreeSet::from([ClusterName::parse(cluster).unwrap()])),
             resource: resource.clone(),
             namespaces: Namespaces::All,
-            why: InterestReason::ResourceRegistry("r".to_owned()),
+            reason: InterestReason::ResourceRegistry("r".to_owned()),
         };
         BTreeMap::from([(("r".to_owned(), resource), interest)])
     }
@@ -194,24 +198,24 @@ mod tests {
     #[test]
     fn resources_stay_registered_while_their_clusters_change() {
         let interests = Interests::default();
-        let mut held = replace_interests(Held::new(), of("m0"), &interests);
+        let mut held = replace_interests(HeldInterests::new(), interest_in("m0"), &interests);
         let (reader, done) = (interests.clone(), Arc::new(AtomicBool::new(false)));
         let until = Arc::clone(&done);
         let reading = std::thread::spawn(move || {
-            let mut always = true;
+            let mut is_registered = true;
             while !until.load(Ordering::Relaxed) {
-                always &= !reader.all().is_empty();
+                is_registered &= !reader.all().is_empty();
             }
-            always
+            is_registered
         });
         for n in 1..2000 {
-            held = replace_interests(held, of(&format!("m{n}")), &interests);
+            held = replace_interests(held, interest_in(&format!("m{n}")), &interests);
             assert_eq!(interests.all().len(), 1);
         }
         done.store(true, Ordering::Relaxed);
         assert!(reading.join().unwrap(), "nothing was registered at some point");
         let before = *interests.version().borrow();
-        held = replace_interests(held, of("m1999"), &interests);
+        held = replace_interests(held, interest_in("m1999"), &interests);
         assert_eq!(*interests.version().borrow(), before, "nothing changed");
         drop(replace_interests(held, BTreeMap::new(), &interests));
         assert!(interests.all().is_empty());
@@ -219,11 +223,11 @@ mod tests {
 
     #[test]
     fn nothing_is_declared_before_registries_are_listed() {
-        let mut known = Known::default();
+        let mut known = RegistryCache::default();
         assert_eq!(known.progress(true), Progress::default());
-        known.follow(watcher::Event::Init);
+        known.apply_event(watcher::Event::Init);
         assert!(!known.progress(true).declared);
-        known.follow(watcher::Event::InitDone);
+        known.apply_event(watcher::Event::InitDone);
         assert!(!known.progress(false).declared);
         assert_eq!(known.progress(true), Progress { declared: true, health: Ok(()) });
     }

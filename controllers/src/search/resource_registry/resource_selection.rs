@@ -12,11 +12,11 @@ use crowsnest_store::interest::{Clusters, Interest, InterestReason, Namespaces};
 use crowsnest_plan::selector::cluster_matches;
 
 /// A registry and one of its resources.
-pub type Key = (String, Gvr);
+pub type RegistrationKey = (String, Gvr);
 
 /// A resource that a registry selects, with its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredResource {
     pub interest: Interest,
     pub kind: String,
 }
@@ -45,12 +45,12 @@ impl Member<'_> {
 /// One interest per registry and resource. A resource is registered even if no cluster serves it: reads are served
 /// from the cache, and writes are never sent to the control plane. A kind that is not served anywhere (yet) resolves
 /// to no resource.
-pub fn wanted(
+pub fn select_resources(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
     control_plane: Option<&ApiResources>,
-) -> BTreeMap<Key, Registered> {
-    let mut wanted: BTreeMap<Key, Registered> = BTreeMap::new();
+) -> BTreeMap<RegistrationKey, RegisteredResource> {
+    let mut selected: BTreeMap<RegistrationKey, RegisteredResource> = BTreeMap::new();
     for (name, registry) in registries {
         let affinity = &registry.spec.target_cluster;
         let chosen: Vec<&Member<'_>> =
@@ -62,21 +62,21 @@ pub fn wanted(
                 _ => Namespaces::All,
             };
             let resource = &kind.gvr;
-            let serving = chosen.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
-            let entry = wanted.entry((name.clone(), resource.clone())).or_insert_with(|| Registered {
+            let clusters = chosen.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
+            let entry = selected.entry((name.clone(), resource.clone())).or_insert_with(|| RegisteredResource {
                 kind: kind.kind.clone(),
                 interest: Interest {
-                    clusters: Clusters::Names(serving.collect()),
+                    clusters: Clusters::Names(clusters.collect()),
                     resource: resource.clone(),
                     namespaces: namespaces.clone(),
-                    why: InterestReason::ResourceRegistry(name.clone()),
+                    reason: InterestReason::ResourceRegistry(name.clone()),
                 },
             });
             let before = std::mem::replace(&mut entry.interest.namespaces, Namespaces::All);
             entry.interest.namespaces = before.union(&namespaces);
         }
     }
-    wanted
+    selected
 }
 
 /// A registry, a kind that it selects, and a cluster that it selects.
@@ -84,7 +84,7 @@ pub type Unresolved = (String, String, ClusterName);
 
 /// Kinds that no cluster is known to serve, with the selected clusters. Some of these may not have been discovered
 /// yet.
-pub fn unresolved(
+pub fn find_unresolved_kinds(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
     control_plane: Option<&ApiResources>,
@@ -113,10 +113,10 @@ fn resolve<'a>(
 ) -> Option<&'a ApiResource> {
     let of_chosen = chosen.iter().filter_map(|member| member.served);
     let of_all = members.iter().filter_map(|member| member.served);
-    of_chosen.chain(control_plane).chain(of_all).find_map(|served| kind_of(served, selector))
+    of_chosen.chain(control_plane).chain(of_all).find_map(|served| find_kind(served, selector))
 }
 
-fn kind_of<'a>(served: &'a ApiResources, selector: &ResourceSelector) -> Option<&'a ApiResource> {
+fn find_kind<'a>(served: &'a ApiResources, selector: &ResourceSelector) -> Option<&'a ApiResource> {
     served.resources.iter().find(|r| r.kind == selector.kind && r.gvr.api_version() == selector.api_version)
 }
 
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn named(name: &str) -> Cluster {
+    fn cluster(name: &str) -> Cluster {
         Cluster::deserialize(json!({"metadata": {"name": name}, "spec": {}})).unwrap()
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn kinds_without_resource_are_unresolved() {
         let selectors = json!([{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "g/v1", "kind": "Widget"}]);
         let registries = BTreeMap::from([("r".to_owned(), registry(&["m1", "m2"], selectors))]);
-        let clusters = ["m1", "m2", "m3"].map(named);
+        let clusters = ["m1", "m2", "m3"].map(cluster);
         let (pods, widgets) = (serving("Pod"), serving("Widget"));
         let members = |third| -> Vec<Member<'_>> {
             clusters
@@ -199,8 +199,11 @@ mod tests {
                 .collect()
         };
         let widget = |cluster: &str| ("r".to_owned(), "Widget".to_owned(), ClusterName::parse(cluster).unwrap());
-        assert_eq!(unresolved(&registries, &members(None), None), BTreeSet::from([widget("m1"), widget("m2")]));
-        assert!(unresolved(&registries, &members(Some(&widgets)), None).is_empty());
+        assert_eq!(
+            find_unresolved_kinds(&registries, &members(None), None),
+            BTreeSet::from([widget("m1"), widget("m2")])
+        );
+        assert!(find_unresolved_kinds(&registries, &members(Some(&widgets)), None).is_empty());
     }
 
     #[test]
@@ -220,13 +223,13 @@ mod tests {
 
     /// Resources, with their namespaces unless all are selected, and their clusters.
     fn interests_json(registry: &ResourceRegistry, members: [Option<&str>; 3], control_plane: Option<&str>) -> Value {
-        let clusters = ["m1", "m2", "m3"].map(named);
+        let clusters = ["m1", "m2", "m3"].map(cluster);
         let served = members.map(|kinds| kinds.map(serving));
         let members: Vec<Member<'_>> =
             clusters.iter().zip(&served).map(|(cluster, served)| Member { cluster, served: served.as_ref() }).collect();
         let registries = BTreeMap::from([("r".to_owned(), registry.clone())]);
-        let wanted = wanted(&registries, &members, control_plane.map(serving).as_ref());
-        let interests = wanted.into_values().map(|Registered { interest, .. }| {
+        let selected = select_resources(&registries, &members, control_plane.map(serving).as_ref());
+        let interests = selected.into_values().map(|RegisteredResource { interest, .. }| {
             let Clusters::Names(clusters) = interest.clusters else { panic!("registries name clusters") };
             let namespaces = match interest.namespaces {
                 Namespaces::All => String::new(),

@@ -13,12 +13,12 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// Maximum number of steps of a pattern, added over its hops.
-pub const MOST_STEPS: u8 = 8;
+/// Maximum number of steps of a pattern, summed over its hops.
+pub const MAX_STEPS: u8 = 8;
 /// Maximum length of a pattern in bytes.
-pub const MOST_BYTES: usize = 4096;
+pub const MAX_BYTES: usize = 4096;
 /// Maximum number of steps of a hop that states none (`*`).
-const OPEN_STEPS: u8 = 5;
+const DEFAULT_MAX_STEPS: u8 = 5;
 
 /// Types of edges, directed as their names read: `(owner)-[:OWNS]->(owned)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -109,8 +109,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// This direction, seen from the other end.
-    pub fn reversed(self) -> Self {
+    /// The direction as seen from the other end.
+    pub fn inverse(self) -> Self {
         match self {
             Self::Out => Self::In,
             Self::In => Self::Out,
@@ -161,11 +161,11 @@ pub struct NodePattern {
 }
 
 impl NodePattern {
-    pub fn property(&self, wanted: Property) -> Option<&str> {
-        self.properties.iter().find(|(property, _)| *property == wanted).map(|(_, value)| value.as_str())
+    pub fn property(&self, name: Property) -> Option<&str> {
+        self.properties.iter().find(|(property, _)| *property == name).map(|(_, value)| value.as_str())
     }
 
-    /// Adds a property; false if it is already there.
+    /// Adds a property. Returns false if the pattern already has it.
     pub fn set(&mut self, property: Property, value: String) -> bool {
         let is_new = self.property(property).is_none();
         if is_new {
@@ -177,10 +177,10 @@ impl NodePattern {
 
     /// Estimate of how few objects match, to choose the end at which a search begins.
     pub fn selectivity(&self) -> u8 {
-        let of = |property| self.property(property).is_some();
-        u8::from(of(Property::Uid)) * 8
-            + u8::from(of(Property::Name)) * 4
-            + u8::from(of(Property::Q) || of(Property::Namespace)) * 2
+        let has = |property| self.property(property).is_some();
+        u8::from(has(Property::Uid)) * 8
+            + u8::from(has(Property::Name)) * 4
+            + u8::from(has(Property::Q) || has(Property::Namespace)) * 2
             + u8::from(self.label.is_some())
     }
 }
@@ -199,7 +199,7 @@ pub struct HopPattern {
 
 impl HopPattern {
     /// The types that the hop follows.
-    pub fn followed(&self) -> BTreeSet<EdgeType> {
+    pub fn effective_types(&self) -> BTreeSet<EdgeType> {
         match self.types.is_empty() {
             true => EdgeType::ALL.into_iter().filter(|one| !one.is_hub()).collect(),
             false => self.types.clone(),
@@ -229,20 +229,20 @@ impl PathPattern {
         self.hops.iter().fold(0, |sum, (hop, _)| hop.most.saturating_add(sum))
     }
 
-    /// The pattern read from its end, which matches the same paths in reverse.
-    pub fn reversed(&self) -> Self {
+    /// The inverse pattern, from its last node to its first. It matches the same paths in reverse.
+    pub fn inverse(&self) -> Self {
         let mut nodes: Vec<NodePattern> = self.nodes().cloned().collect();
         let mut hops = Vec::with_capacity(self.hops.len());
         let last = nodes.pop().unwrap_or_default();
         for (hop, _) in self.hops.iter().rev() {
-            let hop = HopPattern { direction: hop.direction.reversed(), ..hop.clone() };
+            let hop = HopPattern { direction: hop.direction.inverse(), ..hop.clone() };
             hops.push((hop, nodes.pop().unwrap_or_default()));
         }
         Self { first: last, hops }
     }
 }
 
-/// Reason why a text is no pattern.
+/// Reason why a text is not a valid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {reason}")]
 pub struct PatternError {
@@ -255,6 +255,6 @@ impl FromStr for PathPattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        parse::pattern(text)
+        parse::parse_pattern(text)
     }
 }

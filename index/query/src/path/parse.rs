@@ -1,30 +1,30 @@
 //! Parses patterns. Both forms may be mixed in one pattern; an error names the byte.
 
 use super::{
-    Direction, EdgeType, HopPattern, MOST_BYTES, MOST_STEPS, NodePattern, OPEN_STEPS, PathPattern, PatternError,
+    DEFAULT_MAX_STEPS, Direction, EdgeType, HopPattern, MAX_BYTES, MAX_STEPS, NodePattern, PathPattern, PatternError,
     Property,
 };
 use crate::lex::Cursor;
 use std::collections::BTreeSet;
 
 /// Parses a whole pattern.
-pub(super) fn pattern(text: &str) -> Result<PathPattern, PatternError> {
-    if text.len() > MOST_BYTES {
-        let reason = format!("the pattern is {} bytes long; the limit is {MOST_BYTES}", text.len());
-        return Err(PatternError { at: MOST_BYTES, reason });
+pub(super) fn parse_pattern(text: &str) -> Result<PathPattern, PatternError> {
+    if text.len() > MAX_BYTES {
+        let reason = format!("the pattern is {} bytes long; the limit is {MAX_BYTES}", text.len());
+        return Err(PatternError { at: MAX_BYTES, reason });
     }
     let mut parser = Parser { cursor: Cursor::new(text), variables: BTreeSet::new() };
-    let mut pattern = PathPattern { first: parser.node()?, hops: Vec::new() };
+    let mut pattern = PathPattern { first: parser.parse_node()?, hops: Vec::new() };
     loop {
-        parser.cursor.blanks();
+        parser.cursor.skip_blanks();
         let at = parser.cursor.at;
         if parser.cursor.peek().is_none() {
             return Ok(pattern);
         }
-        let hop = parser.hop()?;
-        pattern.hops.push((hop, parser.node()?));
-        if pattern.steps() > MOST_STEPS {
-            return Err(PatternError { at, reason: format!("the pattern has more than {MOST_STEPS} steps") });
+        let hop = parser.parse_hop()?;
+        pattern.hops.push((hop, parser.parse_node()?));
+        if pattern.steps() > MAX_STEPS {
+            return Err(PatternError { at, reason: format!("the pattern has more than {MAX_STEPS} steps") });
         }
     }
 }
@@ -34,59 +34,59 @@ struct Parser<'t> {
     variables: BTreeSet<String>,
 }
 
-type Parsed<T> = Result<T, PatternError>;
+type ParseResult<T> = Result<T, PatternError>;
 
 impl Parser<'_> {
-    fn error<T>(&self, at: usize, reason: impl Into<String>) -> Parsed<T> {
+    fn error<T>(&self, at: usize, reason: impl Into<String>) -> ParseResult<T> {
         Err(PatternError { at, reason: reason.into() })
     }
 
     /// An error at the cursor, with the character that is there.
-    fn expected<T>(&self, what: &str) -> Parsed<T> {
+    fn expected_error<T>(&self, what: &str) -> ParseResult<T> {
         let found = self.cursor.peek().map_or_else(|| "the end".to_owned(), |c| format!("{c:?}"));
         self.error(self.cursor.at, format!("expected {what}, found {found}"))
     }
 
-    fn require(&mut self, token: &str) -> Parsed<()> {
-        self.cursor.blanks();
-        if self.cursor.eat(token) { Ok(()) } else { self.expected(&format!("{token:?}")) }
+    fn require(&mut self, token: &str) -> ParseResult<()> {
+        self.cursor.skip_blanks();
+        if self.cursor.eat(token) { Ok(()) } else { self.expected_error(&format!("{token:?}")) }
     }
 
-    fn node(&mut self) -> Parsed<NodePattern> {
-        self.cursor.blanks();
+    fn parse_node(&mut self) -> ParseResult<NodePattern> {
+        self.cursor.skip_blanks();
         match self.cursor.peek() {
-            Some('(') => self.cypher_node(),
-            Some(c) if c.is_ascii_alphanumeric() || c == '*' => self.short_node(),
-            _ => self.expected("a node, such as (:Pod) or pod/shop/web-0"),
+            Some('(') => self.parse_cypher_node(),
+            Some(c) if c.is_ascii_alphanumeric() || c == '*' => self.parse_short_node(),
+            _ => self.expected_error("a node, such as (:Pod) or pod/shop/web-0"),
         }
     }
 
     /// `(variable:Label {name: "value"})`
-    fn cypher_node(&mut self) -> Parsed<NodePattern> {
+    fn parse_cypher_node(&mut self) -> ParseResult<NodePattern> {
         self.cursor.eat("(");
-        self.cursor.blanks();
-        let mut node = NodePattern { variable: self.variable()?, ..NodePattern::default() };
-        self.cursor.blanks();
+        self.cursor.skip_blanks();
+        let mut node = NodePattern { variable: self.parse_variable()?, ..NodePattern::default() };
+        self.cursor.skip_blanks();
         if self.cursor.eat(":") {
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             let at = self.cursor.at;
-            let Some(label) = self.identifier()? else { return self.expected("a kind") };
-            self.labelled(&mut node, at, &label)?;
-            self.cursor.blanks();
+            let Some(label) = self.parse_identifier()? else { return self.expected_error("a kind") };
+            self.set_kind(&mut node, at, &label)?;
+            self.cursor.skip_blanks();
             if self.cursor.peek() == Some(':') {
                 return self.error(self.cursor.at, "an object has one kind");
             }
         }
-        self.cursor.blanks();
+        self.cursor.skip_blanks();
         if self.cursor.eat("{") {
-            self.properties(&mut node)?;
+            self.parse_properties(&mut node)?;
         }
         self.require(")")?;
         Ok(node)
     }
 
     /// Sets the kind; its group, if stated, is a property.
-    fn labelled(&self, node: &mut NodePattern, at: usize, label: &str) -> Parsed<()> {
+    fn set_kind(&self, node: &mut NodePattern, at: usize, label: &str) -> ParseResult<()> {
         let (kind, group) = label.split_once('.').map_or((label, None), |(kind, group)| (kind, Some(group)));
         if kind.is_empty() {
             return self.error(at, "the kind is empty");
@@ -98,26 +98,26 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn properties(&mut self, node: &mut NodePattern) -> Parsed<()> {
-        self.cursor.blanks();
+    fn parse_properties(&mut self, node: &mut NodePattern) -> ParseResult<()> {
+        self.cursor.skip_blanks();
         if self.cursor.eat("}") {
             return Ok(());
         }
         loop {
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             let at = self.cursor.at;
-            let Some(name) = self.identifier()? else { return self.expected("a property") };
+            let Some(name) = self.parse_identifier()? else { return self.expected_error("a property") };
             let Some(property) = Property::ALL.into_iter().find(|property| property.name() == name) else {
                 let known = Property::ALL.map(Property::name).join(", ");
                 return self.error(at, format!("unknown property {name:?}; properties are {known}"));
             };
             self.require(":")?;
-            self.cursor.blanks();
-            let value = self.string()?;
+            self.cursor.skip_blanks();
+            let value = self.parse_string()?;
             if !node.set(property, value) {
                 return self.error(at, format!("the property {name} is stated twice"));
             }
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             if !self.cursor.eat(",") {
                 return self.require("}");
             }
@@ -125,12 +125,12 @@ impl Parser<'_> {
     }
 
     /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`. Ends at a blank, because names may contain dashes.
-    fn short_node(&mut self) -> Parsed<NodePattern> {
+    fn parse_short_node(&mut self) -> ParseResult<NodePattern> {
         let start = self.cursor.at;
         while self.cursor.peek().is_some_and(|c| !c.is_whitespace()) {
             self.cursor.bump();
         }
-        let text = self.cursor.since(start);
+        let text = self.cursor.text_since(start);
         let mut node = NodePattern::default();
         if text == "*" {
             return Ok(node);
@@ -153,7 +153,7 @@ impl Parser<'_> {
         if name.is_some_and(str::is_empty) {
             return self.error(start, format!("{text:?} has an empty name"));
         }
-        self.labelled(&mut node, start, kind)?;
+        self.set_kind(&mut node, start, kind)?;
         let named = [(Property::Namespace, namespace), (Property::Name, name)];
         for (property, value) in named {
             value.filter(|value| !value.is_empty()).into_iter().for_each(|value| {
@@ -164,28 +164,28 @@ impl Parser<'_> {
     }
 
     /// `-[:TYPE*1..3]->` or `-TYPE*1..3->`, in either direction or without one.
-    fn hop(&mut self) -> Parsed<HopPattern> {
+    fn parse_hop(&mut self) -> ParseResult<HopPattern> {
         let to_left = self.cursor.eat("<");
         if !self.cursor.eat("-") {
-            return self.expected("an arrow, such as -[:OWNS]-> or <-USES-");
+            return self.expected_error("an arrow, such as -[:OWNS]-> or <-USES-");
         }
         let mut hop =
             HopPattern { variable: None, types: BTreeSet::new(), direction: Direction::Both, least: 1, most: 1 };
-        self.cursor.blanks();
+        self.cursor.skip_blanks();
         if self.cursor.eat("[") {
-            self.cursor.blanks();
-            hop.variable = self.variable()?;
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
+            hop.variable = self.parse_variable()?;
+            self.cursor.skip_blanks();
             if self.cursor.eat(":") {
-                self.types(&mut hop)?;
+                self.parse_types(&mut hop)?;
             }
-            self.steps(&mut hop)?;
+            self.parse_steps(&mut hop)?;
             self.require("]")?;
         } else {
             if self.cursor.peek().is_some_and(|c| c.is_ascii_alphabetic()) {
-                self.types(&mut hop)?;
+                self.parse_types(&mut hop)?;
             }
-            self.steps(&mut hop)?;
+            self.parse_steps(&mut hop)?;
         }
         self.require("-")?;
         let to_right = self.cursor.eat(">");
@@ -198,70 +198,70 @@ impl Parser<'_> {
     }
 
     /// `OWNS|USES`
-    fn types(&mut self, hop: &mut HopPattern) -> Parsed<()> {
+    fn parse_types(&mut self, hop: &mut HopPattern) -> ParseResult<()> {
         loop {
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             let at = self.cursor.at;
-            let Some(name) = self.identifier()? else { return self.expected("a type, such as OWNS") };
+            let Some(name) = self.parse_identifier()? else { return self.expected_error("a type, such as OWNS") };
             match name.parse::<EdgeType>() {
                 Ok(edge) => hop.types.insert(edge),
                 Err(error) => return self.error(at, error.to_string()),
             };
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             if !self.cursor.eat("|") {
                 return Ok(());
             }
             // Older forms repeat the colon.
-            self.cursor.blanks();
+            self.cursor.skip_blanks();
             self.cursor.eat(":");
         }
     }
 
     /// `*`, `*2`, `*1..3`, `*..3` or `*2..`
-    fn steps(&mut self, hop: &mut HopPattern) -> Parsed<()> {
-        self.cursor.blanks();
+    fn parse_steps(&mut self, hop: &mut HopPattern) -> ParseResult<()> {
+        self.cursor.skip_blanks();
         let at = self.cursor.at;
         if !self.cursor.eat("*") {
             return Ok(());
         }
-        let least = self.number()?;
-        self.cursor.blanks();
+        let least = self.parse_number()?;
+        self.cursor.skip_blanks();
         (hop.least, hop.most) = match (least, self.cursor.eat("..")) {
-            (None, false) => (1, OPEN_STEPS),
+            (None, false) => (1, DEFAULT_MAX_STEPS),
             (Some(exactly), false) => (exactly, exactly),
             (least, true) => {
                 let least = least.unwrap_or(1);
-                (least, self.number()?.unwrap_or(OPEN_STEPS.max(least)))
+                (least, self.parse_number()?.unwrap_or(DEFAULT_MAX_STEPS.max(least)))
             }
         };
         if hop.least > hop.most {
             return self.error(at, format!("{} is more than {}", hop.least, hop.most));
         }
-        if hop.most == 0 || hop.most > MOST_STEPS {
-            return self.error(at, format!("a hop has 1 to {MOST_STEPS} steps"));
+        if hop.most == 0 || hop.most > MAX_STEPS {
+            return self.error(at, format!("a hop has 1 to {MAX_STEPS} steps"));
         }
         Ok(())
     }
 
-    fn number(&mut self) -> Parsed<Option<u8>> {
-        self.cursor.blanks();
+    fn parse_number(&mut self) -> ParseResult<Option<u8>> {
+        self.cursor.skip_blanks();
         let start = self.cursor.at;
         while self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
             self.cursor.bump();
         }
-        match self.cursor.since(start) {
+        match self.cursor.text_since(start) {
             "" => Ok(None),
             digits => match digits.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => self.error(start, format!("{digits} steps are more than {MOST_STEPS}")),
+                Err(_) => self.error(start, format!("{digits} steps are more than {MAX_STEPS}")),
             },
         }
     }
 
     /// A variable, which names one node or hop.
-    fn variable(&mut self) -> Parsed<Option<String>> {
+    fn parse_variable(&mut self) -> ParseResult<Option<String>> {
         let at = self.cursor.at;
-        let Some(name) = self.identifier()? else { return Ok(None) };
+        let Some(name) = self.parse_identifier()? else { return Ok(None) };
         match self.variables.insert(name.clone()) {
             true => Ok(Some(name)),
             false => self.error(at, format!("the variable {name} is used twice")),
@@ -269,7 +269,7 @@ impl Parser<'_> {
     }
 
     /// Letters, digits and underscores, or any text in backticks.
-    fn identifier(&mut self) -> Parsed<Option<String>> {
+    fn parse_identifier(&mut self) -> ParseResult<Option<String>> {
         let start = self.cursor.at;
         if self.cursor.eat("`") {
             let mut name = String::new();
@@ -288,13 +288,13 @@ impl Parser<'_> {
         while self.cursor.peek().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
             self.cursor.bump();
         }
-        Ok(Some(self.cursor.since(start)).filter(|name| !name.is_empty()).map(str::to_owned))
+        Ok(Some(self.cursor.text_since(start)).filter(|name| !name.is_empty()).map(str::to_owned))
     }
 
     /// A string in single or double quotes.
-    fn string(&mut self) -> Parsed<String> {
+    fn parse_string(&mut self) -> ParseResult<String> {
         let start = self.cursor.at;
-        let Some(quote @ ('"' | '\'')) = self.cursor.peek() else { return self.expected("a string in quotes") };
+        let Some(quote @ ('"' | '\'')) = self.cursor.peek() else { return self.expected_error("a string in quotes") };
         self.cursor.bump();
         let mut value = String::new();
         loop {

@@ -1,7 +1,7 @@
 //! Prints a pattern in openCypher's form, which parses to the same pattern.
 
 use super::{Direction, HopPattern, NodePattern, PathPattern};
-use crate::path::OPEN_STEPS;
+use crate::path::DEFAULT_MAX_STEPS;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for PathPattern {
@@ -14,11 +14,11 @@ impl Display for PathPattern {
 impl Display for NodePattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("(")?;
-        self.variable.iter().try_for_each(|variable| f.write_str(&identifier(variable)))?;
-        self.label.iter().try_for_each(|label| write!(f, ":{}", identifier(label)))?;
+        self.variable.iter().try_for_each(|variable| f.write_str(&quote_identifier(variable)))?;
+        self.label.iter().try_for_each(|label| write!(f, ":{}", quote_identifier(label)))?;
         if !self.properties.is_empty() {
             let gap = if self.variable.is_none() && self.label.is_none() { "" } else { " " };
-            let all = self.properties.iter().map(|(property, value)| format!("{}: {}", property.name(), quoted(value)));
+            let all = self.properties.iter().map(|(property, value)| format!("{}: {}", property.name(), quote(value)));
             write!(f, "{gap}{{{}}}", all.collect::<Vec<_>>().join(", "))?;
         }
         f.write_str(")")
@@ -27,12 +27,12 @@ impl Display for NodePattern {
 
 impl Display for HopPattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let variable = self.variable.as_deref().map(identifier).unwrap_or_default();
+        let variable = self.variable.as_deref().map(quote_identifier).unwrap_or_default();
         let types: Vec<&str> = self.types.iter().map(|one| one.name()).collect();
         let types = if types.is_empty() { String::new() } else { format!(":{}", types.join("|")) };
         let steps = match (self.least, self.most) {
             (1, 1) => String::new(),
-            (1, OPEN_STEPS) => "*".to_owned(),
+            (1, DEFAULT_MAX_STEPS) => "*".to_owned(),
             (least, most) if least == most => format!("*{least}"),
             (least, most) => format!("*{least}..{most}"),
         };
@@ -46,14 +46,14 @@ impl Display for HopPattern {
 }
 
 /// A name, in backticks unless it consists of letters, digits and underscores.
-fn identifier(text: &str) -> String {
+fn quote_identifier(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !text.starts_with(|c: char| c.is_ascii_digit())
         && !text.is_empty();
     if is_plain { text.to_owned() } else { format!("`{}`", text.replace('`', "``")) }
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

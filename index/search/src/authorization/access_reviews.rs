@@ -5,7 +5,7 @@
 //! search that needs it; later searches use its results. Unanswered reviews count as denied. Rules limited to
 //! resource names are not reviewed: a caller who may read only some objects of a namespace sees none of them here.
 
-use super::{CallerRights, known};
+use super::{CallerRights, has_complete_rules};
 use crate::Searcher;
 use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
@@ -66,7 +66,7 @@ pub(super) struct ReviewResults {
 
 /// Reviews of one caller in one cluster.
 struct PendingReviews {
-    began: Instant,
+    started_at: Instant,
     allowed: Mutex<Arc<HashSet<Scope>>>,
     /// Sent by the task that sends the reviews; closed when that task has ended.
     progress: watch::Receiver<Progress>,
@@ -91,11 +91,11 @@ impl Searcher {
     /// Permissions of a caller. For clusters without cached RBAC objects, reviews are sent first, for at most half
     /// of the time until the deadline.
     pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
-        let mut rights = self.inner.rights.of(caller);
+        let mut rights = self.inner.rights.for_caller(caller);
         if rights.is_unlimited() {
             return rights;
         }
-        let unknown = |cluster: &ClusterName| !known(&self.inner.states, cluster);
+        let unknown = |cluster: &ClusterName| !has_complete_rules(&self.inner.states, cluster);
         // Members whose rules do not apply to the caller are not sent reviews.
         let members = self.inner.fleet.members().into_iter();
         let members = members.filter(|member| unknown(member.name()) && rights.rules_apply_in(member.name())).map(Some);
@@ -106,7 +106,7 @@ impl Searcher {
             let pending = self.inner.reviews.pending(self, caller, &target);
             async move { (target.cluster, pending.results(until).await) }
         });
-        rights.review(join_all(pending).await.into_iter().collect());
+        rights.add_review_results(join_all(pending).await.into_iter().collect());
         rights
     }
 }
@@ -118,7 +118,7 @@ impl Reviews {
         let uid = target.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.pending.get_with((caller.clone(), target.cluster.clone(), uid), || {
             let (progress_sender, progress) = watch::channel(Progress::Pending);
-            let pending = Arc::new(PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress });
+            let pending = Arc::new(PendingReviews { started_at: Instant::now(), allowed: Mutex::default(), progress });
             let (reviews, permits) = (Arc::clone(&pending), self.permits(&target.cluster));
             let (searcher, caller, target) = (searcher.clone(), caller.clone(), target.clone());
             searcher.clone().spawn("access reviews", async move {
@@ -149,7 +149,7 @@ impl PendingReviews {
     /// The complete results, or those available at the deadline.
     async fn results(&self, until: Instant) -> ReviewResults {
         let mut progress = self.progress.clone();
-        let until = until.min(self.began + MAX_WAIT);
+        let until = until.min(self.started_at + MAX_WAIT);
         let ended = progress.wait_for(|progress| *progress != Progress::Pending);
         // In either case, `progress` has the state.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
@@ -171,7 +171,7 @@ impl PendingReviews {
         permits: &Semaphore,
     ) -> Result<Progress, Error> {
         let scopes = searcher.inner.engine.scopes(&target.cluster).await?;
-        let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::read(scope)).collect();
+        let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::parse(scope)).collect();
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
@@ -189,7 +189,7 @@ impl PendingReviews {
         let undecided = |scope: &Scope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
         // Then by namespace, for resources that are not allowed in all namespaces.
         let undecided: Vec<Scope> = scopes.into_iter().filter(undecided).collect();
-        let reviewed = first(&undecided, left, MAX_NAMESPACES);
+        let reviewed = limit_scopes(&undecided, left, MAX_NAMESPACES);
         is_truncated |= reviewed.len() < undecided.len();
         sender.send(reviewed.iter().cloned()).await?;
         let why = || format!("access reviews are limited to {MAX_REVIEWS} in {MAX_NAMESPACES} namespaces");
@@ -216,10 +216,10 @@ impl ReviewResults {
     /// The objects of a resource that may be listed.
     pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
         if self.allows(group, resource, "") {
-            return Extent::of_all(Readable::All);
+            return Extent::uniform(Readable::All);
         }
         let own = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
-        Extent::of_namespaces(own.map(|scope| scope.namespace.clone()))
+        Extent::from_namespaces(own.map(|scope| scope.namespace.clone()))
     }
 
     /// Digest that changes with the allowed scopes.
@@ -250,7 +250,7 @@ impl Scope {
     /// From a value of [`Facet::Scope`].
     ///
     /// [`Facet::Scope`]: crate::document::columns::Facet::Scope
-    fn read(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once(SCOPE_SEPARATOR)?;
         let (resource, namespace) = rest.split_once(SCOPE_SEPARATOR)?;
         let (group, resource) = resource.split_once('/')?;
@@ -259,7 +259,7 @@ impl Scope {
 }
 
 /// The first `most` scopes in at most `namespaces` namespaces; `scopes` are sorted by namespace.
-fn first(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
+fn limit_scopes(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
     let together = scopes.chunk_by(|a, b| a.namespace == b.namespace);
     let fitting: usize = together.take(namespaces).map(<[Scope]>::len).sum();
     scopes.get(..fitting.min(most)).unwrap_or_default()
@@ -284,7 +284,9 @@ impl ReviewTarget {
     fn connect(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, ImpersonatedAttributes), Error> {
         match &self.member {
             None => Ok((searcher.inner.fleet.control_plane(), None, ImpersonatedAttributes::UserAndGroups)),
-            Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
+            Some(member) => {
+                Ok((member.client()?, Some(member.impersonator_token()?), member.impersonated_attributes()))
+            }
         }
     }
 }
@@ -352,13 +354,13 @@ mod tests {
         let scopes = [("c", "pods"), ("a", "services"), ("b", "pods"), ("b", "services"), ("a", "pods")];
         let scopes: BTreeSet<Scope> = scopes.map(|(namespace, resource)| Scope::new("", resource, namespace)).into();
         let scopes: Vec<Scope> = scopes.into_iter().collect();
-        assert_eq!(first(&scopes, most, namespaces), &scopes[..expected]);
+        assert_eq!(limit_scopes(&scopes, most, namespaces), &scopes[..expected]);
     }
 
     #[tokio::test]
     async fn reviews_of_a_failed_task_are_not_waited_for() {
         let (progress_sender, progress) = watch::channel(Progress::Pending);
-        let pending = PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress };
+        let pending = PendingReviews { started_at: Instant::now(), allowed: Mutex::default(), progress };
         let task = tokio::spawn(async move {
             let _progress_sender = progress_sender;
             panic!("on purpose");
@@ -375,6 +377,6 @@ mod tests {
     #[case("m1\u{1f}/nodes", None)]
     fn scopes_are_read(#[case] text: &str, #[case] expected: Option<(&str, &str, &str)>) {
         let expected = expected.map(|(group, resource, namespace)| Scope::new(group, resource, namespace));
-        assert_eq!(Scope::read(text), expected);
+        assert_eq!(Scope::parse(text), expected);
     }
 }

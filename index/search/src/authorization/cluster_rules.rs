@@ -1,6 +1,6 @@
 //! RBAC objects of all clusters as far as a caller may list them, for access reviews.
 
-use super::{CallerRights, known, rbac_resources};
+use super::{CallerRights, has_complete_rules, rbac_resources};
 use crate::Searcher;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::access::Scope;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const GROUP: &str = super::GROUP;
 /// Time limit for determining the caller's rights.
-const WITHIN: Duration = Duration::from_secs(2);
+const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of a cluster's RBAC objects in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct ClusterRules {
 impl Searcher {
     /// The rules of the control plane and of the members that a caller may see, sorted by name.
     pub async fn cluster_rules(&self, caller: &UserInfo) -> Vec<ClusterRules> {
-        let mut rights = self.rights_of(caller, Instant::now() + WITHIN).await;
+        let mut rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
         let members = self.inner.fleet.members();
         let mut clusters: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         clusters.push(ClusterName::control_plane());
@@ -53,20 +53,20 @@ impl Searcher {
 
     fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
         let listable = ObjectKind::ALL.map(|kind| rights.extent(Reading::Listing, &cluster, GROUP, kind.resource()));
-        let state = state(&self.inner.states, &cluster, (self.inner.now_ms)());
-        ClusterRules { state, rbac: self.inner.rights.rules_of(&cluster), listable, cluster }
+        let state = rules_state(&self.inner.states, &cluster, (self.inner.now_ms)());
+        ClusterRules { state, rbac: self.inner.rights.cluster_rbac(&cluster), listable, cluster }
     }
 }
 
 /// State of the four collections.
-fn state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
-    if !known(states, cluster) {
+fn rules_state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
+    if !has_complete_rules(states, cluster) {
         return RulesState::Unknown { reason: "its RBAC objects are not in the cache".to_owned() };
     }
     let collections = rbac_resources().map(|gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)));
     let outdated = || collections.iter().flatten().filter(|state| !state.is_fresh());
-    let Some(reason) = outdated().find_map(|state| state.trouble.clone()) else { return RulesState::Current };
-    let oldest = outdated().map(|state| state.heard_at).filter(|at| *at > 0).min();
+    let Some(reason) = outdated().find_map(|state| state.stale_reason.clone()) else { return RulesState::Current };
+    let oldest = outdated().map(|state| state.last_contact_ms).filter(|at| *at > 0).min();
     RulesState::Stale { reason, age_seconds: oldest.map(|at| (now - at).max(0) / 1000) }
 }
 
@@ -107,14 +107,14 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::everything(Extent::of_all(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
-    #[case::nothing(Extent::of_all(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
-    #[case::no_namespace_matters(Extent::of_all(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
-    #[case::the_namespace(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("shop"), true)]
-    #[case::another(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("ops"), false)]
-    #[case::not_all(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
-    #[case::cluster_scoped(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::of("shop"), false)]
-    fn extents_cover_what_matters(
+    #[case::everything(Extent::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
+    #[case::nothing(Extent::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
+    #[case::no_namespace_matters(Extent::uniform(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
+    #[case::the_namespace(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("shop"), true)]
+    #[case::another(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("ops"), false)]
+    #[case::not_all(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
+    #[case::cluster_scoped(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::of("shop"), false)]
+    fn extents_cover_relevant_changes(
         #[case] extent: Extent,
         #[case] kind: ObjectKind,
         #[case] scope: Scope,
@@ -126,17 +126,18 @@ mod tests {
     #[test]
     fn incomplete_collections_are_unknown() {
         let (states, cluster) = (States::default(), ClusterName::parse("m1").unwrap());
-        let now = || state(&states, &cluster, 10_000);
+        let now = || rules_state(&states, &cluster, 10_000);
         assert!(matches!(now(), RulesState::Unknown { .. }));
         for gvr in rbac_resources() {
             states.update(&CollectionKey::new(cluster.clone(), gvr), |state| {
-                (state.complete, state.heard_at) = (true, 4000);
+                (state.complete, state.last_contact_ms) = (true, 4000);
             });
         }
         assert_eq!(now(), RulesState::Current);
         let [first, ..] = rbac_resources();
-        states
-            .update(&CollectionKey::new(cluster.clone(), first), |state| state.trouble = Some("no connection".into()));
+        states.update(&CollectionKey::new(cluster.clone(), first), |state| {
+            state.stale_reason = Some("no connection".into())
+        });
         assert_eq!(now(), RulesState::Stale { reason: "no connection".into(), age_seconds: Some(6) });
     }
 }

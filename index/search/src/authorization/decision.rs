@@ -17,7 +17,7 @@ pub enum ScopeDecision {
 
 /// True if one object may be read in this way, by its [`Facet::Scope`] and name.
 pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
-    match decided(rights, reading, scope) {
+    match decide_reading(rights, reading, scope) {
         ScopeDecision::Yes => true,
         ScopeDecision::No => false,
         ScopeDecision::Named(names) => names.contains(name),
@@ -26,10 +26,10 @@ pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &
 
 /// Decides with the right to list, because a search reveals names.
 pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
-    decided(rights, Reading::Listing, scope)
+    decide_reading(rights, Reading::Listing, scope)
 }
 
-fn decided(rights: &mut CallerRights, reading: Reading, scope: &str) -> ScopeDecision {
+fn decide_reading(rights: &mut CallerRights, reading: Reading, scope: &str) -> ScopeDecision {
     let mut parts = scope.split(SCOPE_SEPARATOR);
     let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
         return ScopeDecision::No;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Number of records per page.
-const PAGE: usize = 500;
+const READ_BATCH: usize = 500;
 
 /// The task that follows the RBAC objects of all clusters.
 pub(crate) struct RulesFollower {
@@ -84,7 +84,7 @@ impl RulesFollower {
         let mut scan = Scan { collection, namespaces: None, after: None, labels: None };
         let mut objects = Vec::new();
         loop {
-            let (records, next) = self.store.records(&scan, &|_| Ok(true), PAGE).await?;
+            let (records, next) = self.store.records(&scan, &|_| Ok(true), READ_BATCH).await?;
             objects.extend(self.store.bodies(records).await?);
             match next {
                 None => return Ok(objects),

@@ -8,7 +8,7 @@ pub(crate) mod access_reviews;
 mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
-mod reach;
+mod member_access;
 mod reader;
 mod scope_terms;
 mod stamps;
@@ -25,12 +25,14 @@ use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{CollectionKey, Record, Seq};
 pub(crate) use follower::RulesFollower;
+use member_access::MemberAccess;
 use parking_lot::RwLock;
-use reach::Reach;
 pub use reader::Reader;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, granted, rules_number};
+use stamps::{
+    AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, evaluate_grants, newest_rules_number,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -57,7 +59,7 @@ pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
-    standings: AuthorizationCache,
+    authorizations: AuthorizationCache,
     /// The newest change that was applied.
     applied_seq: watch::Sender<Seq>,
     metrics: Arc<Metrics>,
@@ -76,34 +78,34 @@ impl Rights {
 
     /// Permissions of a caller, evaluated per cluster on demand. Adds the groups that API servers add to every
     /// user.
-    pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
-        let caller = Arc::new(caller.clone().completed());
-        let standing = self.standing(&caller);
+    pub fn for_caller(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
+        let caller = Arc::new(caller.clone().with_implied_groups());
+        let authorization = self.authorization(&caller);
         CallerRights {
             rights: Arc::clone(self),
-            basis: Arc::clone(&standing.basis),
-            standing,
+            basis: Arc::clone(&authorization.basis),
+            authorization,
             caller,
             grants: HashMap::new(),
             outdated: false,
             reviewed: HashMap::new(),
-            decided: HashMap::new(),
+            decisions: HashMap::new(),
         }
     }
 
     /// The current authorization of a caller.
-    fn standing(&self, caller: &Arc<UserInfo>) -> Arc<CallerAuthorization> {
+    fn authorization(&self, caller: &Arc<UserInfo>) -> Arc<CallerAuthorization> {
         if caller.is_master() {
             return Arc::default();
         }
-        let known = self.standings.get(caller);
+        let known = self.authorizations.get(caller);
         if let Some(known) = known.filter(|known| known.number == *self.number.borrow()) {
             return known;
         }
         let clusters = self.clusters.read();
         // Rules change only under the write lock of `clusters`.
         let number = *self.number.borrow();
-        self.standings.renewed(caller, number, &clusters)
+        self.authorizations.refresh(caller, number, &clusters)
     }
 
     /// Applies a change of an RBAC object.
@@ -117,11 +119,11 @@ impl Rights {
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
-            "roles" | "clusterroles" => match read(body, change_kind).map_err(warn_invalid) {
+            "roles" | "clusterroles" => match parse_object(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(role)) => rbac.put_role(namespace, name, role),
                 Ok(None) | Err(()) => rbac.remove_role(namespace, name),
             },
-            "rolebindings" | "clusterrolebindings" => match read(body, change_kind).map_err(warn_invalid) {
+            "rolebindings" | "clusterrolebindings" => match parse_object(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
                 Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
             },
@@ -144,21 +146,30 @@ impl Rights {
     }
 
     /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
-    /// control plane may have changed the caller's reach, the number differs from the one in the caller's authorization.
-    fn grants(&self, cluster: &ClusterName, caller: &UserInfo, reach: &Reach) -> (Vec<Grant>, Option<u64>) {
+    /// control plane may have changed the caller's member access, the number differs from the one in the caller's authorization.
+    fn grants(
+        &self,
+        cluster: &ClusterName,
+        caller: &UserInfo,
+        member_access: &MemberAccess,
+    ) -> (Vec<Grant>, Option<u64>) {
         let clusters = self.clusters.read();
-        let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
-        (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+        let Some(cluster_rules) = clusters.get(cluster) else { return (Vec::new(), None) };
+        (
+            evaluate_grants(member_access, caller, cluster, cluster_rules),
+            Some(newest_rules_number(member_access, cluster, cluster_rules, &clusters)),
+        )
     }
 
     /// The rules of a cluster.
-    fn rules_of(&self, cluster: &ClusterName) -> Arc<Rbac> {
-        self.clusters.read().get(cluster).map(|ruled| Arc::clone(&ruled.rbac)).unwrap_or_default()
+    fn cluster_rbac(&self, cluster: &ClusterName) -> Arc<Rbac> {
+        self.clusters.read().get(cluster).map(|cluster_rules| Arc::clone(&cluster_rules.rbac)).unwrap_or_default()
     }
 
     /// True if the rules of a member apply to a caller of the control plane.
     pub(crate) fn rules_apply_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.rules_apply_in(cluster)
+        caller.is_master()
+            || self.authorization(&Arc::new(caller.clone().with_implied_groups())).member_access.rules_apply_in(cluster)
     }
 
     fn replace(&self, fresh: Self) {
@@ -167,7 +178,7 @@ impl Rights {
         self.number.send_modify(|number| {
             *number += 1;
             // Restart the numbers, because those of `fresh` belong to another counter.
-            clusters.values_mut().for_each(|ruled| ruled.number = *number);
+            clusters.values_mut().for_each(|cluster_rules| cluster_rules.number = *number);
         });
     }
 }
@@ -177,7 +188,7 @@ impl Rights {
 pub struct CallerRights {
     rights: Arc<Rights>,
     /// The caller's authorization at creation.
-    standing: Arc<CallerAuthorization>,
+    authorization: Arc<CallerAuthorization>,
     /// The basis of that authorization, with the results of access reviews.
     basis: Arc<Basis>,
     caller: Arc<UserInfo>,
@@ -187,7 +198,7 @@ pub struct CallerRights {
     /// Results of access reviews, for clusters without cached RBAC objects.
     reviewed: HashMap<ClusterName, ReviewResults>,
     /// Decisions by scope.
-    decided: HashMap<Arc<str>, ScopeDecision>,
+    decisions: HashMap<Arc<str>, ScopeDecision>,
 }
 
 impl CallerRights {
@@ -209,36 +220,36 @@ impl CallerRights {
     /// Clusters whose rules may lead to other decisions than that basis; None if the basis belongs to another [`Rights`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
         let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
-        same_rules.then(|| self.basis.changed(&basis.stamps))
+        same_rules.then(|| self.basis.differing_clusters(&basis.stamps))
     }
 
     /// The cached decision for a scope, or a new one.
-    pub fn decided(
+    pub fn cached_decision(
         &mut self,
         scope: &Arc<str>,
         decide: impl FnOnce(&mut Self, &str) -> ScopeDecision,
     ) -> ScopeDecision {
-        if let Some(decided) = self.decided.get(scope) {
+        if let Some(decided) = self.decisions.get(scope) {
             return decided.clone();
         }
         self.rights.metrics.verdicts.add(1);
         let decided = decide(self, scope);
-        self.decided.insert(Arc::clone(scope), decided.clone());
+        self.decisions.insert(Arc::clone(scope), decided.clone());
         decided
     }
 
     /// Adds the results of access reviews.
-    fn review(&mut self, reviewed: HashMap<ClusterName, ReviewResults>) {
+    fn add_review_results(&mut self, reviewed: HashMap<ClusterName, ReviewResults>) {
         if !reviewed.is_empty() {
             let stamps = reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
-            self.basis = Arc::new(self.standing.basis.with(stamps));
+            self.basis = Arc::new(self.authorization.basis.with_stamps(stamps));
         }
         self.reviewed = reviewed;
     }
 
     /// Clusters whose cached rules grant something different than before.
     pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
-        let mut changed = self.standing.basis.changed(&before.standing.basis);
+        let mut changed = self.authorization.basis.differing_clusters(&before.authorization.basis);
         changed.retain(|cluster| !before.reviewed.contains_key(cluster));
         changed
     }
@@ -264,23 +275,23 @@ impl CallerRights {
         if let Some(reviewed) = self.reviewed.get(cluster) {
             return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
-        Readable::of(self.grants(cluster), reading, group, resource, namespace)
+        Readable::from_grants(self.grants(cluster), reading, group, resource, namespace)
     }
 
     /// True if the rules of a cluster apply to this caller.
     pub(crate) fn rules_apply_in(&self, cluster: &ClusterName) -> bool {
-        self.caller.is_master() || self.standing.reach.rules_apply_in(cluster)
+        self.caller.is_master() || self.authorization.member_access.rules_apply_in(cluster)
     }
 
     /// True if the caller may see the cluster and its properties: the caller may get or list it in the control plane,
     /// use its proxy, or has any right in it.
     pub fn may_see(&self, cluster: &ClusterName) -> bool {
-        if self.caller.is_master() || self.standing.reach.names(cluster) {
+        if self.caller.is_master() || self.authorization.member_access.can_see(cluster) {
             return true;
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.allows_anything(),
-            None => self.standing.has_rights_in(cluster),
+            None => self.authorization.has_rights_in(cluster),
         }
     }
 
@@ -290,26 +301,26 @@ impl CallerRights {
             return None;
         }
         match self.reviewed.get(cluster) {
-            Some(reviewed) => reviewed.extent(group, resource).limit(),
-            None => Extent::limit_of(self.grants(cluster), Reading::Listing, group, resource),
+            Some(reviewed) => reviewed.extent(group, resource).namespace_limit(),
+            None => Extent::namespace_limit_from_grants(self.grants(cluster), Reading::Listing, group, resource),
         }
     }
 
     /// The objects of a resource in all namespaces that may be read in this way.
     pub(crate) fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
-            return Extent::of_all(Readable::All);
+            return Extent::uniform(Readable::All);
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.extent(group, resource),
-            None => Extent::of(self.grants(cluster), reading, group, resource),
+            None => Extent::from_grants(self.grants(cluster), reading, group, resource),
         }
     }
 
     fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
         if !self.grants.contains_key(cluster) {
-            let (grants, number) = self.rights.grants(cluster, &self.caller, &self.standing.reach);
-            self.outdated |= number != self.standing.number_of(cluster);
+            let (grants, number) = self.rights.grants(cluster, &self.caller, &self.authorization.member_access);
+            self.outdated |= number != self.authorization.number_of(cluster);
             self.grants.insert(cluster.clone(), grants);
         }
         self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
@@ -317,13 +328,13 @@ impl CallerRights {
 }
 
 /// True if all RBAC objects of a cluster are in the cache.
-fn known(states: &States, cluster: &ClusterName) -> bool {
+fn has_complete_rules(states: &States, cluster: &ClusterName) -> bool {
     let complete = |gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)).is_some_and(|state| state.complete);
     rbac_resources().into_iter().all(complete)
 }
 
-/// None for a deleted object.
-fn read<T: DeserializeOwned>(body: &[u8], change_kind: ChangeKind) -> Result<Option<T>, serde_json::Error> {
+/// Parses an object; None if it was deleted.
+fn parse_object<T: DeserializeOwned>(body: &[u8], change_kind: ChangeKind) -> Result<Option<T>, serde_json::Error> {
     if change_kind == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
 }
 
@@ -341,7 +352,7 @@ mod tests {
             "metadata": {"namespace": "shop", "name": "reader"}});
         let role = stored("member1", 1, &role);
         let of = |change: bool| {
-            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             if change {
                 rights.apply(&role.record, &role.body, ChangeKind::Modified);
             }
@@ -365,7 +376,7 @@ mod tests {
         let binding =
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let seen = || {
-            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
         for broken in [&role, &binding] {

@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time limit for determining rights. Clusters whose rules are not in the cache get half of it.
-const WITHIN: Duration = Duration::from_secs(2);
+const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A caller's rights to one resource at the time of creation. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reader {
     resource: Gvr,
     reading: Reading,
-    made: Instant,
+    created_at: Instant,
     /// `None`: the caller may read everything.
-    rights: Option<Arc<Mutex<Known>>>,
+    rights: Option<Arc<Mutex<EvaluatedRights>>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct EvaluatedRights {
     rights: CallerRights,
     extents: HashMap<ClusterName, Arc<Extent>>,
 }
@@ -36,26 +36,26 @@ struct Known {
 impl Searcher {
     /// The rights of a caller to read a resource in this way.
     pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, reading: Reading) -> Reader {
-        let made = Instant::now();
-        let rights = self.rights_of(caller, made + WITHIN).await;
-        let known = || Arc::new(Mutex::new(Known { rights, extents: HashMap::new() }));
-        Reader { resource: resource.clone(), reading, made, rights: (!caller.is_master()).then(known) }
+        let created_at = Instant::now();
+        let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
+        let known = || Arc::new(Mutex::new(EvaluatedRights { rights, extents: HashMap::new() }));
+        Reader { resource: resource.clone(), reading, created_at, rights: (!caller.is_master()).then(known) }
     }
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
-    /// member as this caller without a separate authorization in the control plane (see the module `reach`).
+    /// member as this caller without a separate authorization in the control plane (see the module `member_access`).
     pub fn rules_apply_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
         self.inner.rights.rules_apply_in(caller, cluster)
     }
 
     /// True if a caller may see a cluster.
     pub async fn may_see(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        self.rights_of(caller, Instant::now() + WITHIN).await.may_see(cluster)
+        self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await.may_see(cluster)
     }
 
     /// The members that a caller may see.
-    pub async fn members_known_to(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
-        let rights = self.rights_of(caller, Instant::now() + WITHIN).await;
+    pub async fn visible_members(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
+        let rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
         let mut members = self.inner.fleet.members();
         members.retain(|member| rights.may_see(member.name()));
         members
@@ -69,7 +69,7 @@ impl Reader {
 
     /// The only namespaces of a cluster that the caller may read; `None` if there is no such limit.
     pub fn limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
-        self.extent(cluster)?.limit()
+        self.extent(cluster)?.namespace_limit()
     }
 
     /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
@@ -85,12 +85,13 @@ impl Reader {
     }
 
     /// The caller's current rights; `None` if no rule that affects them has changed.
-    pub async fn renewed(&self, searcher: &Searcher) -> Option<Self> {
+    pub async fn refresh(&self, searcher: &Searcher) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
-            let CallerRights { standing, caller, outdated, .. } = &known.rights;
-            let same = !outdated && Arc::ptr_eq(&standing.basis, &searcher.inner.rights.standing(caller).basis);
-            if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < RESULT_TTL) {
+            let CallerRights { authorization, caller, outdated, .. } = &known.rights;
+            let same =
+                !outdated && Arc::ptr_eq(&authorization.basis, &searcher.inner.rights.authorization(caller).basis);
+            if same && (known.rights.reviewed.is_empty() || self.created_at.elapsed() < RESULT_TTL) {
                 return None;
             }
             Arc::clone(&known.rights.caller)
@@ -104,7 +105,7 @@ impl Reader {
     }
 
     /// True if both readers may read the same in these clusters.
-    pub fn allows_the_same(&self, other: &Self, clusters: &[ClusterName]) -> bool {
+    pub fn has_same_access(&self, other: &Self, clusters: &[ClusterName]) -> bool {
         clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
     }
 }

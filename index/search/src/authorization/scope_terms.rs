@@ -70,7 +70,7 @@ impl CallerRights {
                     Readable::All => add(&[namespace]),
                     // Names that are readable in every namespace have a term already.
                     Readable::Named(names) => {
-                        let own = names.iter().filter(|name| !extent.everywhere().holds(name));
+                        let own = names.iter().filter(|name| !extent.everywhere().contains(name));
                         own.for_each(|name| add(&[namespace, name]));
                     }
                     Readable::Nothing => {}
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn terms(rights: &Arc<Rights>, objects: &[Object]) -> BTreeSet<String> {
-        match rights.of(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
+        match rights.for_caller(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
             ScopeTerms::Some(terms) => terms,
             ScopeTerms::All => panic!("ann is limited"),
         }
@@ -174,7 +174,7 @@ mod tests {
         grant(&rights, "m1", namespace, "r", &rule);
         let terms: Vec<String> = terms(&rights, &objects()).iter().map(|term| term.replace('\u{1f}', "|")).collect();
         assert_eq!(terms, expected);
-        assert_eq!(rights.of(&UserInfo::system()).scope_terms([]), ScopeTerms::All);
+        assert_eq!(rights.for_caller(&UserInfo::system()).scope_terms([]), ScopeTerms::All);
     }
 
     fn rule() -> impl Strategy<Value = (&'static str, &'static str, Value)> {
@@ -206,7 +206,7 @@ mod tests {
             }
             let objects = objects();
             let terms = terms(&rights, &objects);
-            let mut caller = rights.of(&UserInfo::new("ann", ["staff"]));
+            let mut caller = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             for object in &objects {
                 let key = &object.record.key;
                 let expected = permits(&mut caller, Reading::Listing, &scope_of(key), &key.name);

@@ -4,7 +4,7 @@
 //! Renewed on demand after a rule has changed: clusters with unchanged rules are skipped, and a rule that concerns
 //! other callers leaves the stamp, and all decisions made under it, valid.
 
-use super::reach::Reach;
+use super::member_access::MemberAccess;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Grant, Rbac};
 use crowsnest_apimachinery::user::UserInfo;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Estimated bytes per caller and cluster.
-const BYTES_OF_ONE: usize = 160;
-const MOST_BYTES: u64 = 16 << 20;
-const KEPT_FOR: Duration = Duration::from_secs(600);
+const ENTRY_BYTES: usize = 160;
+const MAX_CACHE_BYTES: u64 = 16 << 20;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
@@ -40,21 +40,21 @@ pub(super) enum Stamp {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Basis(BTreeMap<ClusterName, Stamp>);
 
-/// A caller's stamps and reach.
+/// A caller's stamps and member access.
 #[derive(Debug, Default)]
 pub(super) struct CallerAuthorization {
     /// Number of the newest rule change that is included.
     pub number: u64,
     pub basis: Arc<Basis>,
-    pub reach: Reach,
-    /// Number of the control plane's rules from which the reach is derived.
-    reach_number: u64,
-    clusters: BTreeMap<ClusterName, OfCluster>,
+    pub member_access: MemberAccess,
+    /// Number of the control plane's rules from which the member access is derived.
+    member_access_number: u64,
+    clusters: BTreeMap<ClusterName, ClusterGrants>,
 }
 
 /// A caller's grants in a cluster.
 #[derive(Debug, Clone, Copy)]
-struct OfCluster {
+struct ClusterGrants {
     /// Number of the rules from which they were evaluated.
     number: u64,
     stamp: u64,
@@ -68,34 +68,35 @@ type Digest = (u64, u64);
 
 /// Cached authorization data of callers.
 pub(super) struct AuthorizationCache {
-    kept: moka::sync::Cache<Arc<UserInfo>, Arc<CallerAuthorization>>,
+    entries: moka::sync::Cache<Arc<UserInfo>, Arc<CallerAuthorization>>,
     keys: (RandomState, RandomState),
 }
 
 impl Default for AuthorizationCache {
     fn default() -> Self {
-        let size = |_: &Arc<UserInfo>, standing: &Arc<CallerAuthorization>| {
-            u32::try_from(BYTES_OF_ONE * (1 + standing.clusters.len())).unwrap_or(u32::MAX)
+        let size = |_: &Arc<UserInfo>, authorization: &Arc<CallerAuthorization>| {
+            u32::try_from(ENTRY_BYTES * (1 + authorization.clusters.len())).unwrap_or(u32::MAX)
         };
-        let kept = moka::sync::Cache::builder().max_capacity(MOST_BYTES).weigher(size).time_to_idle(KEPT_FOR).build();
-        Self { kept, keys: (RandomState::new(), RandomState::new()) }
+        let entries =
+            moka::sync::Cache::builder().max_capacity(MAX_CACHE_BYTES).weigher(size).time_to_idle(IDLE_TIMEOUT).build();
+        Self { entries, keys: (RandomState::new(), RandomState::new()) }
     }
 }
 
 impl AuthorizationCache {
     pub fn get(&self, caller: &Arc<UserInfo>) -> Option<Arc<CallerAuthorization>> {
-        self.kept.get(caller)
+        self.entries.get(caller)
     }
 
     /// The caller's authorization under these rules; `number` is that of their newest change. Concurrent calls for a caller are
     /// serialized.
-    pub fn renewed(
+    pub fn refresh(
         &self,
         caller: &Arc<UserInfo>,
         number: u64,
         clusters: &BTreeMap<ClusterName, NumberedRules>,
     ) -> Arc<CallerAuthorization> {
-        let renewed = self.kept.entry(Arc::clone(caller)).and_upsert_with(|known| {
+        let entry = self.entries.entry(Arc::clone(caller)).and_upsert_with(|known| {
             let known = known.map(|known| known.into_value());
             match known {
                 Some(known) if known.number >= number => known,
@@ -105,7 +106,7 @@ impl AuthorizationCache {
                 }
             }
         });
-        renewed.into_value()
+        entry.into_value()
     }
 }
 
@@ -118,23 +119,23 @@ impl CallerAuthorization {
         clusters: &BTreeMap<ClusterName, NumberedRules>,
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
-        let (reach, reach_number) = reach_of(caller, before, clusters);
-        let of = |(cluster, ruled): (&ClusterName, &NumberedRules)| {
+        let (member_access, member_access_number) = derive_member_access(caller, before, clusters);
+        let of = |(cluster, cluster_rules): (&ClusterName, &NumberedRules)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
-            let number = rules_number(&reach, cluster, ruled, clusters);
+            let number = newest_rules_number(&member_access, cluster, cluster_rules, clusters);
             let now = match known {
                 Some(known) if known.number == number => known,
                 known => {
-                    let grants = granted(&reach, caller, cluster, ruled);
+                    let grants = evaluate_grants(&member_access, caller, cluster, cluster_rules);
                     let digest = digest(&grants);
                     let same = known.filter(|known| known.digest == digest);
                     let has_rights = grants.iter().any(Grant::is_about_objects);
-                    OfCluster { number, stamp: same.map_or(number, |known| known.stamp), digest, has_rights }
+                    ClusterGrants { number, stamp: same.map_or(number, |known| known.stamp), digest, has_rights }
                 }
             };
             (cluster.clone(), now)
         };
-        let clusters: BTreeMap<ClusterName, OfCluster> = clusters.iter().map(of).collect();
+        let clusters: BTreeMap<ClusterName, ClusterGrants> = clusters.iter().map(of).collect();
         let stamps = clusters.iter().map(|(cluster, of)| (cluster.clone(), Stamp::Granted(of.stamp)));
         let basis = Arc::new(Basis(stamps.collect()));
         // Reuses the previous allocation, so that comparisons are usually by pointer.
@@ -142,7 +143,7 @@ impl CallerAuthorization {
             Some(before) if before.basis == basis => Arc::clone(&before.basis),
             _ => basis,
         };
-        Self { number, basis, reach, reach_number, clusters }
+        Self { number, basis, member_access, member_access_number, clusters }
     }
 
     /// Number of the cluster's rules that it includes; None if the cluster has no rules.
@@ -156,37 +157,45 @@ impl CallerAuthorization {
     }
 }
 
-fn reach_of(
+fn derive_member_access(
     caller: &UserInfo,
     before: Option<&CallerAuthorization>,
     clusters: &BTreeMap<ClusterName, NumberedRules>,
-) -> (Reach, u64) {
-    let Some(own) = clusters.get(&ClusterName::control_plane()) else { return (Reach::of(caller, &[]), 0) };
+) -> (MemberAccess, u64) {
+    let Some(own) = clusters.get(&ClusterName::control_plane()) else {
+        return (MemberAccess::from_grants(caller, &[]), 0);
+    };
     match before {
-        Some(before) if before.reach_number == own.number => (before.reach.clone(), own.number),
-        _ => (Reach::of(caller, &own.rbac.grants(caller)), own.number),
+        Some(before) if before.member_access_number == own.number => (before.member_access.clone(), own.number),
+        _ => (MemberAccess::from_grants(caller, &own.rbac.grants(caller)), own.number),
     }
 }
 
-/// The grants of a caller with this reach by the rules of a cluster.
-pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &NumberedRules) -> Vec<Grant> {
-    if reach.rules_apply_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
+/// The grants of a caller with this member access by the rules of a cluster.
+pub(super) fn evaluate_grants(
+    member_access: &MemberAccess,
+    caller: &UserInfo,
+    cluster: &ClusterName,
+    cluster_rules: &NumberedRules,
+) -> Vec<Grant> {
+    if member_access.rules_apply_in(cluster) { cluster_rules.rbac.grants(caller) } else { Vec::new() }
 }
 
-/// Number of the newest change to a rule that may affect the grants of a caller with this reach in a cluster.
-pub(super) fn rules_number(
-    reach: &Reach,
+/// Number of the newest change to a rule that may affect the grants of a caller with this member access in a cluster.
+pub(super) fn newest_rules_number(
+    member_access: &MemberAccess,
     cluster: &ClusterName,
-    ruled: &NumberedRules,
+    cluster_rules: &NumberedRules,
     clusters: &BTreeMap<ClusterName, NumberedRules>,
 ) -> u64 {
-    let own = clusters.get(&ClusterName::control_plane()).filter(|_| reach.is_bounded_in(cluster));
-    own.map_or(ruled.number, |own| own.number.max(ruled.number))
+    let own =
+        clusters.get(&ClusterName::control_plane()).filter(|_| member_access.depends_on_control_plane_in(cluster));
+    own.map_or(cluster_rules.number, |own| own.number.max(cluster_rules.number))
 }
 
 impl Basis {
     /// Clusters whose stamps differ, or are missing in one of both.
-    pub fn changed(self: &Arc<Self>, other: &Arc<Self>) -> BTreeSet<ClusterName> {
+    pub fn differing_clusters(self: &Arc<Self>, other: &Arc<Self>) -> BTreeSet<ClusterName> {
         if Arc::ptr_eq(self, other) {
             return BTreeSet::new();
         }
@@ -201,7 +210,7 @@ impl Basis {
     }
 
     /// Replaces the stamps of some clusters.
-    pub fn with(&self, stamps: impl Iterator<Item = (ClusterName, Stamp)>) -> Self {
+    pub fn with_stamps(&self, stamps: impl Iterator<Item = (ClusterName, Stamp)>) -> Self {
         let mut all = self.0.clone();
         all.extend(stamps);
         Self(all)
@@ -218,7 +227,7 @@ mod tests {
     }
 
     struct Fleet {
-        standings: AuthorizationCache,
+        authorizations: AuthorizationCache,
         clusters: BTreeMap<ClusterName, NumberedRules>,
         number: u64,
     }
@@ -226,13 +235,13 @@ mod tests {
     impl Fleet {
         fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
             self.number += 1;
-            let ruled = self.clusters.entry(name(cluster)).or_default();
-            change(Arc::make_mut(&mut ruled.rbac));
-            ruled.number = self.number;
+            let cluster_rules = self.clusters.entry(name(cluster)).or_default();
+            change(Arc::make_mut(&mut cluster_rules.rbac));
+            cluster_rules.number = self.number;
         }
 
         fn of(&self, caller: &str) -> Arc<CallerAuthorization> {
-            self.standings.renewed(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
+            self.authorizations.refresh(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
         }
 
         fn bind(&mut self, cluster: &str, binding: &str, user: &str) {
@@ -253,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_stamp_changes_with_the_grants_of_its_caller() {
-        let mut fleet = Fleet { standings: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
         for cluster in ["member1", "member2"] {
             fleet.view(cluster, "pods");
             fleet.bind(cluster, "ann", "ann");
@@ -261,9 +270,13 @@ mod tests {
         let mut before = fleet.of("ann");
         let mut changed = |fleet: &Fleet| {
             let now = fleet.of("ann");
-            let changed: Vec<String> = now.basis.changed(&before.basis).iter().map(ToString::to_string).collect();
+            let changed: Vec<String> =
+                now.basis.differing_clusters(&before.basis).iter().map(ToString::to_string).collect();
             assert_eq!(Arc::ptr_eq(&now.basis, &before.basis), changed.is_empty());
-            assert_eq!(now.number_of(&name("member1")), fleet.clusters.get(&name("member1")).map(|ruled| ruled.number));
+            assert_eq!(
+                now.number_of(&name("member1")),
+                fleet.clusters.get(&name("member1")).map(|cluster_rules| cluster_rules.number)
+            );
             before = now;
             changed.join(" ")
         };
@@ -289,11 +302,11 @@ mod tests {
 
     #[test]
     fn older_rules_do_not_replace_newer_ones() {
-        let mut fleet = Fleet { standings: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
         fleet.view("member1", "pods");
         fleet.bind("member1", "ann", "ann");
         let newer = fleet.of("ann");
-        let late = fleet.standings.renewed(&Arc::new(UserInfo::new("ann", ["staff"])), 1, &BTreeMap::new());
+        let late = fleet.authorizations.refresh(&Arc::new(UserInfo::new("ann", ["staff"])), 1, &BTreeMap::new());
         assert!(Arc::ptr_eq(&newer, &late));
     }
 }

@@ -25,23 +25,23 @@ pub struct RelaxedQuery {
 
 /// The query without one of its terms, if it then has hits. Queries with the fewest hits come first, because they
 /// are the closest.
-pub async fn wider(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<RelaxedQuery>, Error> {
+pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<RelaxedQuery>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
-    let within = sources.until(Instant::now() + RELAXATION_TIMEOUT);
+    let limited_sources = sources.with_deadline(Instant::now() + RELAXATION_TIMEOUT);
     let mut found = Vec::new();
     for left_out in 0..parts.len().min(MAX_TERMS_TRIED) {
         let rest = parts.iter().enumerate().filter(|(nth, _)| *nth != left_out).map(|(_, part)| part.clone());
         let filter = Expr::and(rest.collect());
-        let wider = Query { filter, output: query.output.clone(), notices: Vec::new() };
-        if Instant::now() > within.context.deadline {
+        let relaxed = Query { filter, output: query.output.clone(), notices: Vec::new() };
+        if Instant::now() > limited_sources.context.deadline {
             break;
         }
-        let total = find(&within, plan(&wider, world), TopHitsRequest::total()).await?.top.total;
+        let total = find(&limited_sources, plan(&relaxed, facts), TopHitsRequest::total()).await?.top.total;
         if total > 0 {
-            found.push(RelaxedQuery { query: wider.to_string(), total });
+            found.push(RelaxedQuery { query: relaxed.to_string(), total });
         }
     }
-    found.sort_by_key(|wider| wider.total);
+    found.sort_by_key(|relaxed| relaxed.total);
     found.truncate(MAX_RELAXED_QUERIES);
     Ok(found)
 }
@@ -49,7 +49,7 @@ pub async fn wider(sources: &Sources, query: &Query, world: &FleetFacts) -> Resu
 /// Names similar to the bare words of a query without hits.
 pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
-    query.filter.terms(&mut |term| {
+    query.filter.for_each_term(&mut |term| {
         use crowsnest_query::{Field, Pattern, TermKind, Value};
         match &term.kind {
             TermKind::Text(Pattern::Word(word)) => words.push(word.to_lowercase()),
@@ -64,7 +64,7 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
         }
     });
     let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total() };
-    let Sources { engine, context, .. } = sources.until(Instant::now() + SIMILAR_NAMES_TIMEOUT);
+    let Sources { engine, context, .. } = sources.with_deadline(Instant::now() + SIMILAR_NAMES_TIMEOUT);
     let mut near = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
         let distance = if word.chars().count() > 5 { 2 } else { 1 };

@@ -5,9 +5,9 @@
 //! the query includes them.
 
 use crate::FacetCounts;
-use crate::collect::terms::{Before, TermCounts, TermsRequest, terms};
+use crate::collect::terms::{HistoryTermCounts, TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Word};
-use crate::execute::{Found, Sources};
+use crate::execute::{SearchResults, Sources};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crowsnest_store::Error;
@@ -16,9 +16,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of values per facet.
-const VALUES: usize = 30;
+const MAX_VALUES: usize = 30;
 /// Maximum number of groups.
-const GROUPS: usize = 1000;
+const MAX_GROUPS: usize = 1000;
 
 /// A countable field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum FacetField {
 
 impl FacetField {
     /// By field name in the query language, or `label:KEY`; None if it cannot be counted.
-    pub fn named(field: &str) -> Option<Self> {
+    pub fn parse(field: &str) -> Option<Self> {
         match field {
             "region" => return Some(Self::Region),
             "zone" => return Some(Self::Zone),
@@ -70,10 +70,10 @@ impl FacetField {
     }
 
     /// The terms that an engine counts for it.
-    fn term(&self) -> Option<TermsRequest> {
+    fn terms_request(&self) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
         let prefix = format!("{}={key}=", Word::Label.name());
-        Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), most: None })
+        Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), limit: None })
     }
 
     /// The column that an engine counts for it.
@@ -116,12 +116,12 @@ impl FacetRequest {
     }
 
     /// The terms to count in previous versions.
-    pub fn terms(&self) -> Vec<TermsRequest> {
-        self.all().filter_map(FacetField::term).collect()
+    pub fn terms_requests(&self) -> Vec<TermsRequest> {
+        self.all().filter_map(FacetField::terms_request).collect()
     }
 
     /// The counts, given the results for these columns and terms.
-    pub async fn counts(&self, sources: &Sources, world: &FleetFacts, found: &Found) -> Result<Counts, Error> {
+    pub async fn count(&self, sources: &Sources, facts: &FleetFacts, found: &SearchResults) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
         let mut before = found.terms.iter();
@@ -130,28 +130,28 @@ impl FacetRequest {
             let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
             let column = column.unwrap_or_default();
             let summed;
-            let values = match counted.term() {
+            let values = match counted.terms_request() {
                 Some(wanted) => {
                     let incomplete;
-                    (summed, incomplete) = labels(sources, &found.now, before.next(), &wanted).await?;
+                    (summed, incomplete) = count_label_values(sources, &found.now, before.next(), &wanted).await?;
                     if incomplete {
                         counts.notice = Some(format!("not all values of {} were counted", counted.field()));
                     }
                     &summed
                 }
                 None if *counted == FacetField::Column(Facet::Kind) => {
-                    summed = shown_kinds(column);
+                    summed = shorten_kinds(column);
                     &summed
                 }
                 None if matches!(counted, FacetField::Column(_)) => column,
                 None => {
-                    summed = self::summed(counted, world, column);
+                    summed = sum_by_property(counted, facts, column);
                     &summed
                 }
             };
             match nth < self.facets.len() {
-                true => counts.facets.push(most_frequent(counted.field(), values, VALUES)),
-                false => counts.groups = Some(most_frequent(counted.field(), values, GROUPS)),
+                true => counts.facets.push(top_values(counted.field(), values, MAX_VALUES)),
+                false => counts.groups = Some(top_values(counted.field(), values, MAX_GROUPS)),
             }
         }
         Ok(counts)
@@ -159,10 +159,10 @@ impl FacetRequest {
 }
 
 /// Sums counts by cluster for a property of clusters. A cluster in several zones counts in each of them.
-fn summed(counted: &FacetField, world: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+fn sum_by_property(counted: &FacetField, facts: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
     let mut sums = HashMap::new();
-    for cluster in &world.clusters {
+    for cluster in &facts.clusters {
         let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
         let mut values = match counted {
             FacetField::Region => vec![&cluster.region],
@@ -179,7 +179,7 @@ fn summed(counted: &FacetField, world: &FleetFacts, column: &[(Arc<str>, u64)]) 
 }
 
 /// Kinds without their group, except for several kinds of one name.
-pub(crate) fn shown_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+pub(crate) fn shorten_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     fn name(kind: &str) -> &str {
         kind.split_once('.').map_or(kind, |(name, _)| name)
     }
@@ -193,19 +193,19 @@ pub(crate) fn shown_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
 }
 
 /// Values of a label in their original case, and whether some are missing.
-async fn labels(
+async fn count_label_values(
     sources: &Sources,
     now: &Match,
-    before: Option<&Before>,
+    before: Option<&HistoryTermCounts>,
     wanted: &TermsRequest,
 ) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let TermCounts { counts, incomplete } = terms(sources, now, before, wanted).await?;
+    let TermCounts { counts, incomplete } = count_terms(sources, now, before, wanted).await?;
     let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
     Ok((counts.into_iter().filter_map(value).collect(), incomplete))
 }
 
-fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
-    let values = first(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
+fn top_values(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
+    let values = smallest(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
     let values: Vec<(String, u64)> =
         values.into_iter().map(|(Reverse(count), value)| (value.to_string(), count)).collect();
     let more = counts.len().saturating_sub(values.len()) as u64;
@@ -213,7 +213,7 @@ fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> Face
 }
 
 /// The smallest items, in order. Uses a bounded heap.
-pub(crate) fn first<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
+pub(crate) fn smallest<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
     let mut kept = BinaryHeap::with_capacity(most + 1);
     for value in all {
         if kept.len() < most {
@@ -237,7 +237,7 @@ mod tests {
     fn kinds_of_one_name_are_shown_with_their_group() {
         let counts =
             ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1));
-        let shown = shown_kinds(&counts);
+        let shown = shorten_kinds(&counts);
         let kinds: Vec<&str> = shown.iter().map(|(kind, _)| &**kind).collect();
         assert_eq!(kinds, ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer"]);
     }
@@ -251,7 +251,7 @@ mod tests {
     #[case("name", None)]
     #[case("policy", None)]
     fn countable_fields_have_names(#[case] name: &str, #[case] expected: Option<FacetField>) {
-        let counted = FacetField::named(name);
+        let counted = FacetField::parse(name);
         assert_eq!(counted, expected);
         assert!(counted.is_none_or(|counted| counted.field() == name));
     }
@@ -270,9 +270,9 @@ mod tests {
             cluster("c", "us", &[]),
             cluster("d", "", &[]),
         ];
-        let world = FleetFacts { clusters, ..FleetFacts::default() };
+        let facts = FleetFacts { clusters, ..FleetFacts::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
-        let top = |counted: &FacetField| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
+        let top = |counted: &FacetField| top_values(counted.field(), &sum_by_property(counted, &facts, &column), 1);
         assert_eq!((top(&FacetField::Region).values, top(&FacetField::Region).more), (vec![("eu".to_owned(), 7)], 0));
         assert_eq!((top(&FacetField::Zone).values, top(&FacetField::Zone).more), (vec![("y".to_owned(), 7)], 1));
         assert_eq!(top(&FacetField::Provider).values, []);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Order, page and facets of a search.
 #[derive(Debug, Clone)]
 pub struct TopHitsRequest {
-    /// At most [`crate::plan::sort::MOST_COLUMNS`].
+    /// At most [`crate::plan::sort::MAX_COLUMNS`].
     pub sort: Vec<Sort>,
     /// The last hit of the previous page.
     pub after: Option<SortPosition>,
@@ -24,7 +24,7 @@ pub struct TopHitsRequest {
     /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
     pub facets: Vec<Facet>,
     /// Used to sort by properties of clusters.
-    pub world: Arc<FleetFacts>,
+    pub facts: Arc<FleetFacts>,
 }
 
 /// Hits and counts, of a part of the documents or of all.
@@ -47,11 +47,11 @@ pub struct TopHits {
 impl TopHitsRequest {
     /// A request for the total alone.
     pub fn total() -> Self {
-        Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), world: Arc::default() }
+        Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), facts: Arc::default() }
     }
 
     /// Merges the results of parts of the documents.
-    pub fn merged(&self, parts: impl IntoIterator<Item = TopHits>) -> TopHits {
+    pub fn merge(&self, parts: impl IntoIterator<Item = TopHits>) -> TopHits {
         let mut all = TopHits::default();
         for part in parts {
             all.total += part.total;

@@ -2,10 +2,10 @@
 //! `kind:pod` for `kind:pdo`.
 
 use crate::collect::TopHitsRequest;
-use crate::collect::terms::{TermsRequest, terms};
+use crate::collect::terms::{TermsRequest, count_terms};
 use crate::execute::{Sources, find};
 use crate::plan::predicate::Match;
-use crate::plan::{FleetFacts, column, plan};
+use crate::plan::{FleetFacts, plan, word_column};
 use crowsnest_query::{Expr, Field, Pattern, Query, Term, TermKind, Value};
 use crowsnest_store::Error;
 use std::collections::BTreeSet;
@@ -17,29 +17,29 @@ const FIELDS: [&str; 6] = ["kind", "status", "reason", "phase", "namespace", "cl
 /// Maximum number of terms that are corrected, of values that are compared, and of similar values that are tried.
 const MAX_TERMS: usize = 4;
 const MAX_VALUES: usize = 2_000;
-const MAX_TRIED: usize = 4;
+const MAX_CANDIDATES: usize = 4;
 
 /// A value of a field in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Written {
+struct FieldValue {
     field: &'static str,
     value: String,
 }
 
 /// Corrected queries with hits that the caller may read, one per misspelled value.
-pub async fn similar_values(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<String>, Error> {
-    let within = sources.until(Instant::now() + TIMEOUT);
+pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<String>, Error> {
+    let limited_sources = sources.with_deadline(Instant::now() + TIMEOUT);
     let mut written = Vec::new();
-    collect(&query.filter, &mut written);
+    collect_values(&query.filter, &mut written);
     let mut corrected = Vec::new();
     for one in written.into_iter().take(MAX_TERMS) {
-        for value in similar(&one.value, &known(&within, one.field, world).await?) {
-            if Instant::now() > within.context.deadline {
+        for value in find_similar(&one.value, &known_values(&limited_sources, one.field, facts).await?) {
+            if Instant::now() > limited_sources.context.deadline {
                 return Ok(corrected);
             }
-            let filter = replaced(&query.filter, &one, &value);
+            let filter = replace_value(&query.filter, &one, &value);
             let other = Query { filter, output: query.output.clone(), notices: Vec::new() };
-            if find(&within, plan(&other, world), TopHitsRequest::total()).await?.top.total > 0 {
+            if find(&limited_sources, plan(&other, facts), TopHitsRequest::total()).await?.top.total > 0 {
                 corrected.push(other.to_string());
                 break;
             }
@@ -49,32 +49,32 @@ pub async fn similar_values(sources: &Sources, query: &Query, world: &FleetFacts
 }
 
 /// Values that a field has, in lower case.
-async fn known(sources: &Sources, field: &str, world: &FleetFacts) -> Result<BTreeSet<String>, Error> {
+async fn known_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Result<BTreeSet<String>, Error> {
     if field == "kind" {
-        return Ok(world.kinds.keys().cloned().collect());
+        return Ok(facts.kinds.keys().cloned().collect());
     }
-    let Some(word) = column(field) else { return Ok(BTreeSet::new()) };
-    let wanted = TermsRequest { word, prefix: String::new(), part: String::new(), most: Some(MAX_VALUES) };
-    let counted = terms(sources, &Match::All, None, &wanted).await?;
+    let Some(word) = word_column(field) else { return Ok(BTreeSet::new()) };
+    let wanted = TermsRequest { word, prefix: String::new(), part: String::new(), limit: Some(MAX_VALUES) };
+    let counted = count_terms(sources, &Match::All, None, &wanted).await?;
     Ok(counted.counts.into_iter().map(|(value, _)| value).collect())
 }
 
 /// The terms that require a value of one of these fields.
-fn collect(expr: &Expr, written: &mut Vec<Written>) {
+fn collect_values(expr: &Expr, written: &mut Vec<FieldValue>) {
     match expr {
-        Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect(part, written)),
+        Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect_values(part, written)),
         Expr::Term(Term { kind: TermKind::Field { field: Field::Known(field), values, .. }, .. })
             if !values.negated =>
         {
             let Some(field) = FIELDS.into_iter().find(|name| *name == field.name) else { return };
-            let words = values.any.iter().filter_map(word_of);
-            written.extend(words.map(|word| Written { field, value: word.to_lowercase() }));
+            let words = values.any.iter().filter_map(literal_word);
+            written.extend(words.map(|word| FieldValue { field, value: word.to_lowercase() }));
         }
         Expr::All | Expr::Not(_) | Expr::Term(_) => {}
     }
 }
 
-fn word_of(value: &Value) -> Option<&str> {
+fn literal_word(value: &Value) -> Option<&str> {
     match value {
         Value::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) => Some(word),
         _ => None,
@@ -82,8 +82,9 @@ fn word_of(value: &Value) -> Option<&str> {
 }
 
 /// The query with another value in place of one.
-fn replaced(expr: &Expr, written: &Written, value: &str) -> Expr {
-    let parts = |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replaced(part, written, value)).collect() };
+fn replace_value(expr: &Expr, written: &FieldValue, value: &str) -> Expr {
+    let parts =
+        |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replace_value(part, written, value)).collect() };
     match expr {
         Expr::And(all) => Expr::And(parts(all)),
         Expr::Or(all) => Expr::Or(parts(all)),
@@ -92,8 +93,8 @@ fn replaced(expr: &Expr, written: &Written, value: &str) -> Expr {
         {
             let mut values = values.clone();
             for other in &mut values.any {
-                if word_of(other).is_some_and(|word| word.to_lowercase() == written.value) {
-                    *other = Value::Pattern(pattern(value));
+                if literal_word(other).is_some_and(|word| word.to_lowercase() == written.value) {
+                    *other = Value::Pattern(to_pattern(value));
                 }
             }
             Expr::Term(Term {
@@ -105,7 +106,7 @@ fn replaced(expr: &Expr, written: &Written, value: &str) -> Expr {
     }
 }
 
-fn pattern(value: &str) -> Pattern {
+fn to_pattern(value: &str) -> Pattern {
     match value.chars().all(|c| c.is_alphanumeric() || "-._/@".contains(c)) {
         true => Pattern::Word(value.to_owned()),
         false => Pattern::Phrase(value.to_owned()),
@@ -114,12 +115,12 @@ fn pattern(value: &str) -> Pattern {
 
 /// The most similar values first; none if the value is known. Those with the same letters in another order come
 /// first: two letters are often swapped.
-fn similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
+fn find_similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
     let length = written.chars().count();
     if length < 3 || known.contains(written) {
         return Vec::new();
     }
-    let most = if length > 5 { 2 } else { 1 };
+    let max_distance = if length > 5 { 2 } else { 1 };
     let letters = |word: &str| {
         let mut letters: Vec<char> = word.chars().collect();
         letters.sort_unstable();
@@ -128,10 +129,10 @@ fn similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
     let wanted = letters(written);
     let near = known.iter().filter_map(|value| {
         let distance = strsim::osa_distance(written, value);
-        (distance <= most).then(|| (distance, letters(value) != wanted, value))
+        (distance <= max_distance).then(|| (distance, letters(value) != wanted, value))
     });
     let near: BTreeSet<_> = near.collect();
-    near.into_iter().take(MAX_TRIED).map(|(_, _, value)| value.clone()).collect()
+    near.into_iter().take(MAX_CANDIDATES).map(|(_, _, value)| value.clone()).collect()
 }
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
     #[case::one_letter("runing", STATES, &["running"])]
     fn similar_values_are_near(#[case] written: &str, #[case] known: &[&str], #[case] expected: &[&str]) {
         let known = known.iter().map(|value| (*value).to_owned()).collect();
-        assert_eq!(similar(written, &known), expected);
+        assert_eq!(find_similar(written, &known), expected);
     }
 
     #[rstest]
@@ -164,8 +165,8 @@ mod tests {
     fn values_are_replaced(#[case] query: &str, #[case] value: &str, #[case] expected: &str) {
         let query = parse(query, &Limits::default()).unwrap();
         let mut written = Vec::new();
-        collect(&query.filter, &mut written);
+        collect_values(&query.filter, &mut written);
         let one = written.iter().find(|one| one.value == "pdo").unwrap();
-        assert_eq!(replaced(&query.filter, one, value).to_string(), expected);
+        assert_eq!(replace_value(&query.filter, one, value).to_string(), expected);
     }
 }

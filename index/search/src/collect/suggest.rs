@@ -3,13 +3,13 @@
 
 use crate::Searcher;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::{first, shown_kinds};
-use crate::collect::terms::{TermCounts, TermsRequest, terms};
+use crate::collect::facets::{shorten_kinds, smallest};
+use crate::collect::terms::{TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Number, Word};
-use crate::execute::{Found, Sources, find, find_with_terms, settled};
-use crate::plan::ranges::number_named;
+use crate::execute::{SearchResults, Sources, find, find_with_terms, resolve_completely};
+use crate::plan::ranges::number_column;
 use crate::plan::sort::{Rank, Sort, SortBy};
-use crate::plan::{FleetFacts, Plan, TimeScope, column, plan};
+use crate::plan::{FleetFacts, Plan, TimeScope, plan, word_column};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
 use crowsnest_store::Error;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of suggestions.
-pub const MOST: usize = 50;
+pub const MAX_SUGGESTIONS: usize = 50;
 const TIMEOUT: Duration = Duration::from_millis(500);
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
@@ -67,13 +67,13 @@ impl Suggestion {
         Self { text: text.into(), about: None, count: None }
     }
 
-    fn counted(text: String, count: u64) -> Self {
+    fn with_count(text: String, count: u64) -> Self {
         Self { text, about: None, count: Some(count) }
     }
 }
 
 /// Lower-case form; borrowed if the value is already lower-case.
-fn lowered(value: &str) -> Cow<'_, str> {
+fn to_lower(value: &str) -> Cow<'_, str> {
     match value.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
         true => Cow::Owned(value.to_lowercase()),
         false => Cow::Borrowed(value),
@@ -90,12 +90,12 @@ struct Token<'q> {
 }
 
 /// Tokens end at blanks outside quotes; leading signs are excluded.
-fn token(query: &str, cursor: usize) -> Token<'_> {
+fn token_at(query: &str, cursor: usize) -> Token<'_> {
     let mut cursor = cursor.min(query.len());
     while !query.is_char_boundary(cursor) {
         cursor -= 1;
     }
-    let ends = |from: usize, to: usize| {
+    let last_break = |from: usize, to: usize| {
         let mut quoted = false;
         let mut last = from;
         for (at, c) in query[from..to].char_indices() {
@@ -106,7 +106,7 @@ fn token(query: &str, cursor: usize) -> Token<'_> {
         }
         last
     };
-    let mut start = ends(0, cursor);
+    let mut start = last_break(0, cursor);
     if query[start..cursor].starts_with(['-', '!']) {
         start += 1;
     }
@@ -115,12 +115,12 @@ fn token(query: &str, cursor: usize) -> Token<'_> {
     Token { start, end, typed: &query[start..cursor] }
 }
 
-fn fields(typed: &str) -> Vec<Suggestion> {
+fn suggest_fields(typed: &str) -> Vec<Suggestion> {
     let typed = typed.to_lowercase();
     let begins = |field: &&KnownField| field.name.to_lowercase().starts_with(&typed);
     let named = FIELDS.iter().filter(begins).map(|field| Suggestion {
         text: format!("{}:", field.name),
-        about: Some(field.about.to_owned()),
+        about: Some(field.description.to_owned()),
         count: None,
     });
     let has = "has.event(".starts_with(&typed).then(|| Suggestion {
@@ -134,11 +134,11 @@ fn fields(typed: &str) -> Vec<Suggestion> {
 impl Searcher {
     /// Suggestions at the cursor of a query.
     pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
-        let token = token(&request.query, request.cursor);
+        let token = token_at(&request.query, request.cursor);
         let field = token.typed.split_once(':').and_then(|(name, value)| Some((lookup(name)?, value)));
         let Some((Field::Known(field), value)) = field else {
-            let mut items = if token.typed.contains(':') { Vec::new() } else { fields(token.typed) };
-            items.truncate(request.limit.min(MOST));
+            let mut items = if token.typed.contains(':') { Vec::new() } else { suggest_fields(token.typed) };
+            items.truncate(request.limit.min(MAX_SUGGESTIONS));
             return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
         };
         // In a list of values, the one being written.
@@ -149,51 +149,51 @@ impl Searcher {
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
         let sources = self.sources(&request.caller, TIMEOUT).await;
-        let world = self.world(&sources.context.rights.lock());
-        let values = Values { sources, world, rest, limit: request.limit.min(MOST) };
-        let (items, range) = values.of(field, &written.to_lowercase()).await?;
+        let facts = self.fleet_facts(&sources.context.rights.lock());
+        let values = ValueSuggester { sources, facts, rest, limit: request.limit.min(MAX_SUGGESTIONS) };
+        let (items, range) = values.suggest(field, &written.to_lowercase()).await?;
         Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
     }
 }
 
 /// Values of a field among the results of the rest of the query.
-pub(crate) struct Values {
+pub(crate) struct ValueSuggester {
     pub sources: Sources,
-    pub world: FleetFacts,
+    pub facts: FleetFacts,
     pub rest: Query,
     pub limit: usize,
 }
 
 pub(crate) type FieldValues = (Vec<Suggestion>, Option<(i64, i64)>);
 
-impl Values {
-    pub async fn of(&self, field: &'static KnownField, written: &str) -> Result<FieldValues, Error> {
+impl ValueSuggester {
+    pub async fn suggest(&self, field: &'static KnownField, written: &str) -> Result<FieldValues, Error> {
         let fits = |value: &str| value.to_lowercase().contains(written);
         let plain =
             |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
         Ok(match (field.name, field.kind) {
-            ("label" | "ann", _) => (self.labels(field.name, written).await?, None),
-            ("is", _) => (self.terms(Word::Is, "", written).await?, None),
-            ("region" | "zone" | "provider", _) => (self.clusters(field.name, written), None),
+            ("label" | "ann", _) => (self.suggest_labels(field.name, written).await?, None),
+            ("is", _) => (self.suggest_terms(Word::Is, "", written).await?, None),
+            ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, written), None),
             // There are as many as objects, so they are searched by prefix.
-            ("name", _) => (self.terms(Word::Name, written, written).await?, None),
+            ("name", _) => (self.suggest_terms(Word::Name, written, written).await?, None),
             ("group-by", _) => (plain(FACETS), None),
-            ("sort", _) => (self.columns(written), None),
-            ("select", _) => (self.facet(Facet::Kind, written).await?, None),
+            ("sort", _) => (self.suggest_sort_columns(written), None),
+            ("select", _) => (self.suggest_facet(Facet::Kind, written).await?, None),
             (_, FieldKind::Age | FieldKind::Time) => (plain(&AGES), None),
-            (name, FieldKind::Number | FieldKind::Quantity) => match number_named(name) {
-                Some(number) => (plain(&[">0", ">1", ">10"]), self.range(number).await?),
+            (name, FieldKind::Number | FieldKind::Quantity) => match number_column(name) {
+                Some(number) => (plain(&[">0", ">1", ">10"]), self.find_range(number).await?),
                 None => (Vec::new(), None),
             },
-            (name, FieldKind::Reference) => match column(name) {
-                Some(word) => (self.references(word, written).await?, None),
+            (name, FieldKind::Reference) => match word_column(name) {
+                Some(word) => (self.suggest_references(word, written).await?, None),
                 None => (Vec::new(), None),
             },
             (name, _) => {
                 match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
-                    Some(facet) => (self.facet(*facet, written).await?, None),
-                    None => match column(name) {
-                        Some(word) => (self.terms(word, written, written).await?, None),
+                    Some(facet) => (self.suggest_facet(*facet, written).await?, None),
+                    None => match word_column(name) {
+                        Some(word) => (self.suggest_terms(word, written, written).await?, None),
                         None => (Vec::new(), None),
                     },
                 }
@@ -201,37 +201,38 @@ impl Values {
         })
     }
 
-    fn planned(&self) -> Plan {
-        plan(&self.rest, &self.world)
+    fn plan(&self) -> Plan {
+        plan(&self.rest, &self.facts)
     }
 
-    async fn facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
         let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
-        let found = find(&self.sources, self.planned(), request).await?;
+        let found = find(&self.sources, self.plan(), request).await?;
         let mut counts = found.top.facets.into_iter().next().unwrap_or_default();
         if facet == Facet::Kind {
-            counts = shown_kinds(&counts);
+            counts = shorten_kinds(&counts);
         }
         // Values that begin with the text come before those that contain it.
         let fitting = counts.iter().filter_map(|(value, count)| {
-            let lower = lowered(value);
+            let lower = to_lower(value);
             lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
         });
-        let suggestion = |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::counted(value.to_string(), count);
-        Ok(first(fitting, self.limit).into_iter().map(suggestion).collect())
+        let suggestion =
+            |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::with_count(value.to_string(), count);
+        Ok(smallest(fitting, self.limit).into_iter().map(suggestion).collect())
     }
 
-    async fn labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         match (field, written.split_once('=')) {
-            ("label", None) => self.facet(Facet::LabelKey, written.trim_start_matches('!')).await,
-            ("label", Some(_)) => self.terms(Word::Label, written, written).await,
-            (_, None) => self.terms(Word::AnnotationKey, written, written).await,
-            (_, Some(_)) => self.terms(Word::Annotation, written, written).await,
+            ("label", None) => self.suggest_facet(Facet::LabelKey, written.trim_start_matches('!')).await,
+            ("label", Some(_)) => self.suggest_terms(Word::Label, written, written).await,
+            (_, None) => self.suggest_terms(Word::AnnotationKey, written, written).await,
+            (_, Some(_)) => self.suggest_terms(Word::Annotation, written, written).await,
         }
     }
 
     /// References that begin with the text: those with a group if it has one. The index has both forms.
-    async fn references(&self, word: Word, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_references(&self, word: Word, written: &str) -> Result<Vec<Suggestion>, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
         let mut found = self.most_frequent(word, written, written, 4 * self.limit).await?;
         found.retain(|suggestion| has_group(&suggestion.text) == has_group(written));
@@ -240,7 +241,7 @@ impl Values {
     }
 
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
-    async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         self.most_frequent(word, prefix, written, self.limit).await
     }
 
@@ -251,23 +252,24 @@ impl Values {
         written: &str,
         most: usize,
     ) -> Result<Vec<Suggestion>, Error> {
-        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(most) };
-        let plan = self.planned();
+        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), limit: Some(most) };
+        let plan = self.plan();
         let (now, before) = match plan.scope {
-            TimeScope::Now => (settled(&self.sources, plan.matches).await?, None),
+            TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
             _ => {
                 let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
-                let Found { now, mut terms, .. } = find_with_terms(&self.sources, plan, request, wanted).await?;
+                let SearchResults { now, mut terms, .. } =
+                    find_with_terms(&self.sources, plan, request, wanted).await?;
                 (now, terms.pop())
             }
         };
-        let TermCounts { counts, .. } = terms(&self.sources, &now, before.as_ref(), &wanted).await?;
-        Ok(counts.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
+        let TermCounts { counts, .. } = count_terms(&self.sources, &now, before.as_ref(), &wanted).await?;
+        Ok(counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect())
     }
 
-    fn clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {
+    fn suggest_clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {
         let mut values: BTreeMap<String, u64> = BTreeMap::new();
-        for cluster in &self.world.clusters {
+        for cluster in &self.facts.clusters {
             let of = match field {
                 "region" => vec![cluster.region.clone()],
                 "provider" => vec![cluster.provider.clone()],
@@ -280,23 +282,23 @@ impl Values {
         fitting.map(|(text, clusters)| Suggestion { text, about: about(clusters), count: None }).collect()
     }
 
-    fn columns(&self, written: &str) -> Vec<Suggestion> {
+    fn suggest_sort_columns(&self, written: &str) -> Vec<Suggestion> {
         let (sign, written) = match written.strip_prefix('-') {
             Some(rest) => ("-", rest),
             None => ("", written),
         };
-        let fields = FIELDS.iter().filter(|field| Sort::named(field.name, false).is_some());
+        let fields = FIELDS.iter().filter(|field| Sort::by_field(field.name, false).is_some());
         let named = fields.filter(|field| field.name.starts_with(written));
         named.map(|field| Suggestion::word(format!("{sign}{}", field.name))).collect()
     }
 
     /// Minimum and maximum.
-    async fn range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
+    async fn find_range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
         let mut ends = Vec::new();
         for descending in [false, true] {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
             let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
-            let found = find(&self.sources, self.planned(), request).await?;
+            let found = find(&self.sources, self.plan(), request).await?;
             ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),
                 _ => None,
@@ -324,7 +326,7 @@ mod tests {
     #[case("a ", 99, (2, 2, ""))]
     #[case("é:", 1, (0, 3, ""))]
     fn the_token_at_the_cursor(#[case] query: &str, #[case] cursor: usize, #[case] expected: (usize, usize, &str)) {
-        let Token { start, end, typed } = token(query, cursor);
+        let Token { start, end, typed } = token_at(query, cursor);
         assert_eq!((start, end, typed), expected);
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 pub(crate) type CountedTerms = Vec<(String, u64)>;
 
 /// Number of earlier versions that contain each term.
-pub(crate) type Before = HashMap<String, u64>;
+pub(crate) type HistoryTermCounts = HashMap<String, u64>;
 
 /// A request for terms of a column.
 #[derive(Debug, Clone)]
@@ -23,13 +23,13 @@ pub struct TermsRequest {
     /// Substring of the terms.
     pub part: String,
     /// Number of the most frequent terms to return; None returns all.
-    pub most: Option<usize>,
+    pub limit: Option<usize>,
 }
 
 /// Terms counted by an engine.
 #[derive(Debug, Default)]
 pub struct TermCounts {
-    /// With `most`: by frequency, then by term. Otherwise unordered.
+    /// With a `limit`: by frequency, then by term. Otherwise unordered.
     pub counts: CountedTerms,
     /// Some terms were not counted.
     pub incomplete: bool,
@@ -37,12 +37,12 @@ pub struct TermCounts {
 
 impl TermsRequest {
     /// The terms of a document, as in the index of an engine.
-    pub fn of(&self, document: &Document) -> BTreeSet<String> {
+    pub fn terms_of(&self, document: &Document) -> BTreeSet<String> {
         let of = |(word, value): &(Word, String)| match self.word {
             Word::Exact => {
                 let (name, prefix) = (word.name(), self.prefix.as_str());
-                let may_be = name.starts_with(prefix) || prefix.starts_with(name);
-                (may_be && *word != Word::Qualified).then(|| format!("{name}={value}"))
+                let may_match = name.starts_with(prefix) || prefix.starts_with(name);
+                (may_match && *word != Word::Qualified).then(|| format!("{name}={value}"))
             }
             own => (*word == own).then(|| value.to_lowercase()),
         };
@@ -52,22 +52,22 @@ impl TermsRequest {
 }
 
 /// Counts the terms of current objects that match, together with those of earlier versions.
-pub(crate) async fn terms(
+pub(crate) async fn count_terms(
     sources: &Sources,
     now: &Match,
-    before: Option<&Before>,
+    before: Option<&HistoryTermCounts>,
     wanted: &TermsRequest,
 ) -> Result<TermCounts, Error> {
     let Some(before) = before.filter(|before| !before.is_empty()) else {
         return sources.engine.terms(&sources.context, now, wanted).await;
     };
     // A term may be frequent only in the sum of both.
-    let all = TermsRequest { most: None, ..wanted.clone() };
+    let all = TermsRequest { limit: None, ..wanted.clone() };
     let TermCounts { counts: now, incomplete } = sources.engine.terms(&sources.context, now, &all).await?;
     let mut counts = before.clone();
     now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
     let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
-    counts.truncate(wanted.most.unwrap_or(usize::MAX));
+    counts.truncate(wanted.limit.unwrap_or(usize::MAX));
     Ok(TermCounts { counts, incomplete })
 }

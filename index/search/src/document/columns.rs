@@ -190,12 +190,12 @@ impl Key {
     }
 
     /// Key of the object with a uid.
-    pub fn of_uid(cluster: &str, uid: &str) -> u64 {
+    pub fn from_uid(cluster: &str, uid: &str) -> u64 {
         key(&[cluster, uid])
     }
 
     /// Key of an object by group, kind, namespace and name. The kind is case-insensitive.
-    pub fn of_object(cluster: &str, object: &ObjectKey) -> u64 {
+    pub fn from_object(cluster: &str, object: &ObjectKey) -> u64 {
         let namespace = object.namespace.as_deref().unwrap_or_default();
         key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
     }

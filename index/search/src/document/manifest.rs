@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt;
 
 /// Maximum length in bytes of indexed manifest text.
-const MAX_CONTENT: usize = 256 << 10;
+const MAX_CONTENT_BYTES: usize = 256 << 10;
 
 /// Text extracted from a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct ManifestText {
     /// Keys and values, one per line.
     pub content: String,
     /// The content was truncated.
-    pub cut: bool,
+    pub is_truncated: bool,
     pub messages: Vec<String>,
 }
 
@@ -27,13 +27,13 @@ pub enum Extraction {
 }
 
 /// Extracts from JSON text.
-pub fn read(body: &[u8], position: MessagePosition, extraction: Extraction) -> ManifestText {
-    let capacity = if extraction == Extraction::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
+pub fn extract_from_json(body: &[u8], position: MessagePosition, extraction: Extraction) -> ManifestText {
+    let capacity = if extraction == Extraction::All { (body.len() / 2).min(MAX_CONTENT_BYTES) } else { 0 };
     extract(&mut serde_json::Deserializer::from_slice(body), position, extraction, capacity)
 }
 
 /// Extracts from a JSON tree.
-pub fn read_tree(tree: &Value, position: MessagePosition, extraction: Extraction) -> ManifestText {
+pub fn extract_from_tree(tree: &Value, position: MessagePosition, extraction: Extraction) -> ManifestText {
     extract(tree, position, extraction, 0)
 }
 
@@ -43,18 +43,26 @@ fn extract<'de>(
     extraction: Extraction,
     capacity: usize,
 ) -> ManifestText {
-    let mut extracted =
-        Extracted { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), extraction };
+    let mut extracted = Extracted {
+        content: String::with_capacity(capacity),
+        is_truncated: false,
+        messages: Messages::default(),
+        extraction,
+    };
     // Text before a syntax error is still indexed.
-    if let Err(error) = (Walk { extracted: &mut extracted, position }).deserialize(from) {
+    if let Err(error) = (JsonVisitor { extracted: &mut extracted, position }).deserialize(from) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    ManifestText { content: extracted.content, cut: extracted.cut, messages: extracted.messages.into_vec() }
+    ManifestText {
+        content: extracted.content,
+        is_truncated: extracted.is_truncated,
+        messages: extracted.messages.into_vec(),
+    }
 }
 
 struct Extracted {
     content: String,
-    cut: bool,
+    is_truncated: bool,
     messages: Messages,
     extraction: Extraction,
 }
@@ -64,8 +72,8 @@ impl Extracted {
         if self.extraction == Extraction::Messages {
             return;
         }
-        self.cut |= self.content.len() + word.len() >= MAX_CONTENT;
-        if !self.cut {
+        self.is_truncated |= self.content.len() + word.len() >= MAX_CONTENT_BYTES;
+        if !self.is_truncated {
             self.content.push_str(word);
             self.content.push('\n');
         }
@@ -73,18 +81,18 @@ impl Extracted {
 }
 
 /// Visits JSON without building a tree.
-struct Walk<'h> {
+struct JsonVisitor<'h> {
     extracted: &'h mut Extracted,
     position: MessagePosition,
 }
 
-impl Walk<'_> {
-    fn at(&mut self, position: MessagePosition) -> Walk<'_> {
-        Walk { extracted: self.extracted, position }
+impl JsonVisitor<'_> {
+    fn at(&mut self, position: MessagePosition) -> JsonVisitor<'_> {
+        JsonVisitor { extracted: self.extracted, position }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for JsonVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -95,7 +103,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for JsonVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +112,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_str<E>(self, word: &str) -> Result<(), E> {
         self.extracted.push(word);
-        self.extracted.messages.hear(self.position, word);
+        self.extracted.messages.add(self.position, word);
         Ok(())
     }
 
@@ -143,20 +151,20 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(position) = map.next_key_seed(Key { extracted: self.extracted, of: self.position })? {
+        while let Some(position) = map.next_key_seed(FieldName { extracted: self.extracted, parent: self.position })? {
             map.next_value_seed(self.at(position))?;
         }
         Ok(())
     }
 }
 
-/// The name of a field, which determines the place of its value.
-struct Key<'h> {
+/// The name of a field, which determines the position of its value.
+struct FieldName<'h> {
     extracted: &'h mut Extracted,
-    of: MessagePosition,
+    parent: MessagePosition,
 }
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
+impl<'de> DeserializeSeed<'de> for FieldName<'_> {
     type Value = MessagePosition;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<MessagePosition, D::Error> {
@@ -164,7 +172,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Key<'_> {
+impl<'de> Visitor<'de> for FieldName<'_> {
     type Value = MessagePosition;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -173,7 +181,7 @@ impl<'de> Visitor<'de> for Key<'_> {
 
     fn visit_str<E>(self, name: &str) -> Result<MessagePosition, E> {
         self.extracted.push(name);
-        Ok(self.of.field(name))
+        Ok(self.parent.field(name))
     }
 }
 
@@ -186,7 +194,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn pod() -> MessagePosition {
-        MessagePosition::of("", "Pod")
+        MessagePosition::root("", "Pod")
     }
 
     #[rstest]
@@ -195,20 +203,20 @@ mod tests {
     #[case::truncated(r#"{"status":{"message":"it failed"},"metadata":{"name":"a","#, "status message it_failed metadata name a", &["it failed"])]
     #[case::none("", "", &[])]
     fn words_and_messages_are_extracted_together(#[case] body: &str, #[case] words: &str, #[case] messages: &[&str]) {
-        let text = read(body.as_bytes(), pod(), Extraction::All);
+        let text = extract_from_json(body.as_bytes(), pod(), Extraction::All);
         let lines: Vec<String> = text.content.lines().map(|line| line.replace(' ', "_")).collect();
-        assert_eq!((lines.join(" "), text.cut), (words.to_owned(), false));
+        assert_eq!((lines.join(" "), text.is_truncated), (words.to_owned(), false));
         assert_eq!(text.messages, messages);
-        let less = read(body.as_bytes(), pod(), Extraction::Messages);
+        let less = extract_from_json(body.as_bytes(), pod(), Extraction::Messages);
         assert_eq!((less.content.as_str(), less.messages), ("", text.messages));
     }
 
     #[test]
     fn long_content_is_truncated_and_messages_are_still_read() {
-        let long = json!({"data": "x".repeat(MAX_CONTENT), "status": {"message": "it failed"}}).to_string();
-        let text = read(long.as_bytes(), pod(), Extraction::All);
+        let long = json!({"data": "x".repeat(MAX_CONTENT_BYTES), "status": {"message": "it failed"}}).to_string();
+        let text = extract_from_json(long.as_bytes(), pod(), Extraction::All);
         assert_eq!(
-            (text.content.as_str(), text.cut, text.messages.as_slice()),
+            (text.content.as_str(), text.is_truncated, text.messages.as_slice()),
             ("data\n", true, ["it failed".to_owned()].as_slice())
         );
     }
@@ -238,11 +246,11 @@ mod tests {
         #[test]
         fn text_and_tree_yield_the_same_content(value in json_value()) {
             let text = value.to_string();
-            let (bytes, tree) = (read(text.as_bytes(), pod(), Extraction::All), read_tree(&value, pod(), Extraction::All));
+            let (bytes, tree) = (extract_from_json(text.as_bytes(), pod(), Extraction::All), extract_from_tree(&value, pod(), Extraction::All));
             let words = |text: &ManifestText| text.content.lines().map(str::to_owned).collect::<BTreeSet<_>>();
             prop_assert_eq!((words(&bytes), &bytes.messages), (words(&tree), &tree.messages));
-            prop_assert_eq!(&read(text.as_bytes(), pod(), Extraction::Messages).messages, &bytes.messages);
-            prop_assert_eq!(&read_tree(&value, pod(), Extraction::Messages).messages, &bytes.messages);
+            prop_assert_eq!(&extract_from_json(text.as_bytes(), pod(), Extraction::Messages).messages, &bytes.messages);
+            prop_assert_eq!(&extract_from_tree(&value, pod(), Extraction::Messages).messages, &bytes.messages);
         }
     }
 }

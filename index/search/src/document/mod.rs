@@ -1,12 +1,12 @@
-//! The searchable form of an object: created from its record and body, written to an engine, and evaluated directly
-//! to explain hits. Columns and text terms are the same for every engine.
+//! The searchable form of an object. It is created from the record and the body, written to an engine, and evaluated
+//! directly to explain hits. Columns and text terms are the same in every engine.
 
 pub mod columns;
 pub mod manifest;
 pub mod tokens;
 
 use crate::document::columns::{Facet, Key, Number, Word, scope_of};
-use crate::document::manifest::{Extraction, ManifestText, read, read_tree};
+use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
@@ -22,10 +22,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Maximum length of indexed annotation values.
-const MAX_ANNOTATION: usize = 256;
+/// Maximum length in bytes of an indexed annotation value.
+const MAX_ANNOTATION_BYTES: usize = 256;
 /// `has:` value of objects whose manifest text was truncated.
-pub const CUT: &str = "content.cut";
+pub const CONTENT_TRUNCATED: &str = "content.cut";
 /// `is:` value of deleted objects.
 pub const DELETED: &str = "deleted";
 
@@ -40,37 +40,36 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
 
 const WORK_GROUP: &str = "work.karmada.io";
 
-/// The cause in a journal event.
+/// The cause of a move in a journal event.
 #[derive(Deserialize)]
-struct Caused {
+struct JournalCause {
     #[serde(rename = "ref")]
-    because: Option<InvolvedObject>,
+    reference: Option<InvolvedObject>,
 }
 
-/// An object in the form for search.
+/// An object in its searchable form.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     pub id: u64,
-    /// In original case.
+    /// Values of text columns, in original case.
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
     /// The message that explains the status.
     message: Option<String>,
-    /// Group and kind.
-    shape: (String, String),
+    group_kind: (String, String),
     /// The object's JSON.
     body: Bytes,
-    /// Parts of the JSON, read at most once on demand: the whole tree, all text, or only messages.
+    /// Parsed forms of the body, each parsed at most once, on demand: the whole tree, all text, or only messages.
     tree: OnceLock<Value>,
     manifest_text: OnceLock<ManifestText>,
     messages: OnceLock<Vec<String>>,
 }
 
 impl Document {
-    /// From an object of the store. Values of Secrets are never searchable, even if the store keeps them.
-    pub fn of(object: &Object) -> Result<Self, Error> {
+    /// Creates the document of an object. Values of Secrets are never searchable, even if the store contains them.
+    pub fn from_object(object: &Object) -> Result<Self, Error> {
         let object = without_secret_values(object)?;
         let object = &*object;
         let record = &object.record;
@@ -78,20 +77,20 @@ impl Document {
         let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
-        document.word(Word::Kind, &record.kind);
+        document.add_word(Word::Kind, &record.kind);
         document.facets.push((Facet::Kind, qualified_kind(&gvr.group, &record.kind)));
-        document.word(Word::Group, &gvr.group);
-        document.word(Word::ApiVersion, &gvr.api_version());
-        document.word(Word::Name, name);
-        document.word(Word::Namespace, namespace);
+        document.add_word(Word::Group, &gvr.group);
+        document.add_word(Word::ApiVersion, &gvr.api_version());
+        document.add_word(Word::Name, name);
+        document.add_word(Word::Namespace, namespace);
         if !namespace.is_empty() {
-            document.word(Word::Qualified, &format!("{namespace}/{name}"));
+            document.add_word(Word::Qualified, &format!("{namespace}/{name}"));
         }
-        document.word(Word::Uid, &record.uid);
-        document.word(Word::Cluster, record.key.cluster().as_str());
+        document.add_word(Word::Uid, &record.uid);
+        document.add_word(Word::Cluster, record.key.cluster().as_str());
         for owner in record.owners()? {
             let group = group_of_reference(&owner.api_version, &owner.kind);
-            document.reference(Word::Owner, &ObjectKey::new(group, &owner.kind, "", &owner.name));
+            document.add_reference(Word::Owner, &ObjectKey::new(group, &owner.kind, "", &owner.name));
         }
         let options = [
             (Word::Node, &printed.node),
@@ -100,58 +99,58 @@ impl Document {
             (Word::Type, &printed.type_),
         ];
         for (word, value) in options {
-            document.word(word, value.as_deref().unwrap_or_default());
+            document.add_word(word, value.as_deref().unwrap_or_default());
         }
-        printed.ips.iter().for_each(|ip| document.word(Word::Ip, ip));
-        printed.reasons.iter().for_each(|reason| document.word(Word::Reason, reason));
+        printed.ips.iter().for_each(|ip| document.add_word(Word::Ip, ip));
+        printed.reasons.iter().for_each(|reason| document.add_word(Word::Reason, reason));
         for (type_, status) in &printed.conditions {
-            document.word(Word::Condition, &format!("{type_}={status}"));
+            document.add_word(Word::Condition, &format!("{type_}={status}"));
         }
-        printed.images.iter().for_each(|image| document.image(image));
+        printed.images.iter().for_each(|image| document.add_image(image));
         for used in references(&gvr.group, &record.kind, &*object.body) {
-            document.reference(Word::Uses, &used);
-            document.keys.push((Key::Uses, Key::of_object(record.key.cluster().as_str(), &used)));
+            document.add_reference(Word::Uses, &used);
+            document.keys.push((Key::Uses, Key::from_object(record.key.cluster().as_str(), &used)));
         }
         for about in printed.about.iter().chain(&printed.related) {
-            document.reference(Word::About, &object_of(about));
+            document.add_reference(Word::About, &involved_object_key(about));
         }
         for (key, value) in &record.labels {
-            document.word(Word::Label, &format!("{key}={value}"));
-            document.word(Word::LabelKey, key);
+            document.add_word(Word::Label, &format!("{key}={value}"));
+            document.add_word(Word::LabelKey, key);
         }
-        document.annotations(object);
+        document.add_annotations(object);
         if let Some(propagation) = propagation(&gvr.group, &record.kind, &*object.body) {
-            document.propagation(record, &propagation);
+            document.add_propagation(record, &propagation);
         }
-        states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
+        derive_states(record, printed).into_iter().for_each(|state| document.add_word(Word::Is, state));
         document.message = printed.message.clone().filter(|message| !message.is_empty());
-        document.shape = (gvr.group.to_string(), record.kind.to_string());
-        document.numbers(record, printed);
-        document.keys(record, printed)?;
+        document.group_kind = (gvr.group.to_string(), record.kind.to_string());
+        document.add_numbers(record, printed);
+        document.add_keys(record, printed)?;
         document.facets.push((Facet::Scope, scope_of(&record.key)));
         Ok(document)
     }
 
-    /// From a previous or deleted version.
-    pub fn of_version(version: &Version) -> Result<Self, Error> {
-        let mut document = Self::of(&version.object)?;
+    /// Creates the document of a previous version, or of a deleted object.
+    pub fn from_version(version: &Version) -> Result<Self, Error> {
+        let mut document = Self::from_object(&version.object)?;
         if version.deleted {
-            document.word(Word::Is, DELETED);
+            document.add_word(Word::Is, DELETED);
             document.numbers.push((Number::Deleted, version.ended_at / 1000));
         }
         Ok(document)
     }
 
-    /// Adds the destinations of a binding, work or quota. Its subjects are its template and the objects created in
-    /// members.
-    fn propagation(&mut self, record: &Record, propagation: &Propagation) {
-        let named = [
+    /// Adds the clusters, states and overrides of a binding, Work or quota, and the keys of its template and of the objects
+    /// that were created for it in members.
+    fn add_propagation(&mut self, record: &Record, propagation: &Propagation) {
+        let columns = [
             (Word::On, &propagation.on),
             (Word::Evicting, &propagation.evicting),
             (Word::Health, &propagation.health),
             (Word::Override, &propagation.overrides),
         ];
-        named.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.word(word, value)));
+        columns.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.add_word(word, value)));
         let states = [
             ("unscheduled", propagation.unscheduled),
             ("evicting", !propagation.evicting.is_empty()),
@@ -159,34 +158,34 @@ impl Document {
             ("conflicting", propagation.conflicting),
             ("failover", propagation.failover),
         ];
-        states.into_iter().filter(|(_, holds)| *holds).for_each(|(state, _)| self.word(Word::Is, state));
+        states.into_iter().filter(|(_, applies)| *applies).for_each(|(state, _)| self.add_word(Word::Is, state));
         let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
         if !propagation.template.is_empty() {
-            self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
+            self.keys.push((Key::About, Key::from_uid(cluster, &propagation.template)));
         }
-        let copy = |of: &MemberCopy| (Key::About, Key::of_object(&of.cluster, &of.object));
-        self.keys.extend(propagation.copies.iter().map(copy));
-        // All bindings of a namespace share a key, by which its quotas refer to them.
-        let bindings = || Key::of_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""));
+        let copy_key = |copy: &MemberCopy| (Key::About, Key::from_object(&copy.cluster, &copy.object));
+        self.keys.extend(propagation.copies.iter().map(copy_key));
+        // All bindings of a namespace have a common key, by which the quotas of the namespace refer to them.
+        let bindings = || Key::from_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""));
         self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     }
 
     /// Adds the object's own keys and those of referenced objects.
-    fn keys(&mut self, record: &Record, printed: &PrintedObject) -> Result<(), Error> {
+    fn add_keys(&mut self, record: &Record, printed: &PrintedObject) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         let mut add = |key: Key, of: u64| self.keys.push((key, of));
         let own = ObjectKey::new(&record.key.resource().group, &record.kind, namespace, name);
-        add(Key::Own, Key::of_object(cluster, &own));
+        add(Key::Own, Key::from_object(cluster, &own));
         if !record.uid.is_empty() {
-            add(Key::Own, Key::of_uid(cluster, &record.uid));
+            add(Key::Own, Key::from_uid(cluster, &record.uid));
         }
-        record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::of_uid(cluster, &owner.uid)));
+        record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::from_uid(cluster, &owner.uid)));
         for about in printed.about.iter().chain(&printed.related) {
             let key = match about.uid.as_str() {
-                "" => Key::of_object(cluster, &object_of(about)),
-                uid => Key::of_uid(cluster, uid),
+                "" => Key::from_object(cluster, &involved_object_key(about)),
+                uid => Key::from_uid(cluster, uid),
             };
             self.keys.push((Key::About, key));
         }
@@ -194,18 +193,18 @@ impl Document {
     }
 
     /// Adds a reference with and without its group and namespace.
-    fn reference(&mut self, word: Word, object: &ObjectKey) {
+    fn add_reference(&mut self, word: Word, object: &ObjectKey) {
         let ObjectKey { group, kind, namespace, name } = object;
         let qualified = (!group.is_empty()).then(|| qualified_kind(group, kind));
         for kind in [Some(&**kind), qualified.as_deref()].into_iter().flatten() {
-            self.word(word, &format!("{kind}/{name}"));
+            self.add_word(word, &format!("{kind}/{name}"));
             if let Some(namespace) = namespace {
-                self.word(word, &format!("{kind}/{namespace}/{name}"));
+                self.add_word(word, &format!("{kind}/{namespace}/{name}"));
             }
         }
     }
 
-    fn word(&mut self, word: Word, value: &str) {
+    fn add_word(&mut self, word: Word, value: &str) {
         if value.is_empty() {
             return;
         }
@@ -225,23 +224,23 @@ impl Document {
         self.facets.push((facet, value.to_owned()));
     }
 
-    fn image(&mut self, image: &str) {
-        self.word(Word::Image, image);
+    fn add_image(&mut self, image: &str) {
+        self.add_word(Word::Image, image);
         let (name, digest) = match image.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (image, None),
         };
-        self.word(Word::Digest, digest.unwrap_or_default());
+        self.add_word(Word::Digest, digest.unwrap_or_default());
         let last = name.rsplit('/').next().unwrap_or(name);
         match last.split_once(':') {
-            Some((_, tag)) => self.word(Word::ImageTag, tag),
+            Some((_, tag)) => self.add_word(Word::ImageTag, tag),
             // Default tag of an image reference.
-            None if digest.is_none() => self.word(Word::ImageTag, "latest"),
+            None if digest.is_none() => self.add_word(Word::ImageTag, "latest"),
             None => {}
         }
     }
 
-    fn annotations(&mut self, object: &Object) {
+    fn add_annotations(&mut self, object: &Object) {
         #[derive(Deserialize)]
         struct Metadata<'a> {
             #[serde(borrow, default)]
@@ -253,26 +252,26 @@ impl Document {
         for (word, namespace, name) in PROPAGATION {
             let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
             let (namespace, name) = (annotation(namespace), annotation(name));
-            self.word(word, name);
+            self.add_word(word, name);
             if !namespace.is_empty() && !name.is_empty() {
-                self.word(word, &format!("{namespace}/{name}"));
+                self.add_word(word, &format!("{namespace}/{name}"));
             }
         }
         if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
-            && let Ok(Caused { because: Some(because) }) = serde_json::from_str(cause)
+            && let Ok(JournalCause { reference: Some(reference) }) = serde_json::from_str(cause)
         {
-            self.reference(Word::Cause, &object_of(&because));
+            self.add_reference(Word::Cause, &involved_object_key(&reference));
         }
         for (key, value) in annotations {
-            self.word(Word::AnnotationKey, &key);
+            self.add_word(Word::AnnotationKey, &key);
             let value = value.unwrap_or_default();
-            if value.len() <= MAX_ANNOTATION {
-                self.word(Word::Annotation, &format!("{key}={value}"));
+            if value.len() <= MAX_ANNOTATION_BYTES {
+                self.add_word(Word::Annotation, &format!("{key}={value}"));
             }
         }
     }
 
-    fn numbers(&mut self, record: &Record, printed: &PrintedObject) {
+    fn add_numbers(&mut self, record: &Record, printed: &PrintedObject) {
         let all = [
             (Number::Restarts, printed.restarts),
             (Number::Replicas, printed.desired.filter(|_| !is_pod(record))),
@@ -290,9 +289,10 @@ impl Document {
         self.numbers.extend(printed.exit_codes.iter().map(|code| (Number::Exit, *code)));
     }
 
-    /// Values in which a bare word is searched by substring. Addresses and ids are found by prefix in the manifest.
+    /// Values in which bare words are searched by substring. Addresses and ids are found by prefix in the manifest text.
+    /// `with_slash` includes qualified names, for words that contain a slash.
     pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
-        let in_anything = move |word: Word| match word {
+        let has_bare_words = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
             Word::Policy | Word::Binding | Word::Work | Word::Override => false,
             Word::On | Word::Evicting | Word::Health | Word::Cause => false,
@@ -301,21 +301,21 @@ impl Document {
             _ => true,
         };
         let is_searched = move |word: Word, value: &str| match word {
-            Word::Owner | Word::Uses | Word::About => in_bare_words(word, value),
-            word => in_anything(word),
+            Word::Owner | Word::Uses | Word::About => is_bare_word_reference(word, value),
+            word => has_bare_words(word),
         };
         let words = self.words.iter().filter(move |(word, value)| is_searched(*word, value));
-        // A qualified name is shown as the name.
-        let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
-        words.map(move |(word, value)| (shown(*word), value.as_str()))
+        // A qualified name is reported as a match of the name.
+        let reported = |word: Word| if word == Word::Qualified { Word::Name } else { word };
+        words.map(move |(word, value)| (reported(*word), value.as_str()))
     }
 
-    /// All messages, the one that explains the status first. If the manifest text is needed as well, read it
-    /// before.
+    /// All messages, beginning with the one that explains the status. If [`Self::content`] is needed as well, call it
+    /// first, so that the manifest is parsed once.
     pub fn messages(&self) -> &[String] {
         match self.manifest_text.get() {
             Some(manifest_text) => &manifest_text.messages,
-            None => self.messages.get_or_init(|| self.read(Extraction::Messages).messages),
+            None => self.messages.get_or_init(|| self.extract(Extraction::Messages).messages),
         }
     }
 
@@ -324,32 +324,32 @@ impl Document {
         &self.manifest_text().content
     }
 
-    /// The manifest as a tree, for paths. Later reads use the tree.
+    /// The manifest as a JSON tree, for queries of field paths. Later reads use this tree.
     pub fn tree(&self) -> &Value {
         self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
     }
 
     fn manifest_text(&self) -> &ManifestText {
-        self.manifest_text.get_or_init(|| self.read(Extraction::All))
+        self.manifest_text.get_or_init(|| self.extract(Extraction::All))
     }
 
-    fn read(&self, extraction: Extraction) -> ManifestText {
-        let (group, kind) = &self.shape;
-        let position = MessagePosition::of(group, kind);
+    fn extract(&self, extraction: Extraction) -> ManifestText {
+        let (group, kind) = &self.group_kind;
+        let position = MessagePosition::root(group, kind);
         let manifest_text = match self.tree.get() {
-            Some(tree) if !tree.is_null() => read_tree(tree, position, extraction),
-            _ => read(&self.body, position, extraction),
+            Some(tree) if !tree.is_null() => extract_from_tree(tree, position, extraction),
+            _ => extract_from_json(&self.body, position, extraction),
         };
         let Some(first) = &self.message else { return manifest_text };
         let others = manifest_text.messages.into_iter().filter(|message| message != first);
         ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..manifest_text }
     }
 
-    /// Columns by which `field:*` finds the object.
+    /// Names of the columns that have a value, for queries such as `field:*`.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.manifest_text().cut.then_some(CUT));
+        has.extend(self.manifest_text().is_truncated.then_some(CONTENT_TRUNCATED));
         has.sort_unstable();
         has.dedup();
         has.into_iter()
@@ -361,9 +361,9 @@ pub(crate) fn qualified_kind(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-/// True if bare words are searched in this form of a reference: those without a group, and with a namespace only the
-/// subjects of events. The node of a pod has a separate column.
-fn in_bare_words(word: Word, reference: &str) -> bool {
+/// True if bare words are searched in this form of a reference: without a group, and with a namespace only for the
+/// objects of events. The node of a pod is excluded, because it has a column of its own.
+fn is_bare_word_reference(word: Word, reference: &str) -> bool {
     let Some((kind, object)) = reference.split_once('/') else { return false };
     let is_node = word == Word::Uses && kind == "Node";
     !kind.contains('.') && !is_node && (word == Word::About || !object.contains('/'))
@@ -373,14 +373,14 @@ fn is_pod(record: &Record) -> bool {
     (&*record.key.resource().group, &*record.kind) == ("", "Pod")
 }
 
-/// The object of an Event.
-fn object_of(about: &InvolvedObject) -> ObjectKey {
+/// Key of the object of an Event.
+fn involved_object_key(about: &InvolvedObject) -> ObjectKey {
     let group = group_of_reference(&about.api_version, &about.kind);
     ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }
 
-/// States of `is:` derived from the object itself.
-fn states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
+/// Values of `is:` that are derived from the object alone.
+fn derive_states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
     let mut states = Vec::new();
     if record.deleting.is_some() {
         states.push("terminating");
@@ -392,11 +392,11 @@ fn states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
     if status == "Suspended" {
         states.push("suspended");
     }
-    let short = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
+    let lacks_ready = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
     let unhealthy = match (&*record.key.resource().group, &*record.kind) {
-        ("", "Pod") => !matches!(status, "Completed" | "Succeeded") && (short || status != "Running"),
+        ("", "Pod") => !matches!(status, "Completed" | "Succeeded") && (lacks_ready || status != "Running"),
         ("batch", "Job") => status == "Failed",
-        ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => short,
+        ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => lacks_ready,
         ("", "Node") => !status.starts_with("Ready"),
         ("" | "events.k8s.io", "Event") => false,
         _ => status.starts_with("Not") || matches!(status, "Failed" | "Error" | "Lost"),

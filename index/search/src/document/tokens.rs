@@ -53,7 +53,7 @@ pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
 /// True if a lower-case message contains these chunks in sequence: the first must end at a word boundary, the last
 /// may be the beginning of a word.
 pub fn contains_phrase(lower: &str, wanted: &[String]) -> bool {
-    let fits = |term: &str, word: &str| term == word || begins_terms(word) && term.starts_with(word);
+    let fits = |term: &str, word: &str| term == word || matches_by_prefix(word) && term.starts_with(word);
     match wanted {
         [] => false,
         [word] => chunks(lower).flat_map(terms).any(|term| fits(term, word)),
@@ -74,7 +74,7 @@ pub fn first_word(term: &str) -> Option<&str> {
 }
 
 /// True if a word matches terms by prefix. Shorter ones would match too many and only match exactly.
-pub fn begins_terms(word: &str) -> bool {
+pub fn matches_by_prefix(word: &str) -> bool {
     word.chars().nth(2).is_some()
 }
 
@@ -86,7 +86,7 @@ fn looks_like_uuid(chunk: &str) -> bool {
 }
 
 /// Replaces `into` by the lower-case text.
-pub fn lowered(into: &mut String, text: &str) {
+pub fn lower_into(into: &mut String, text: &str) {
     into.clear();
     match text.is_ascii() {
         true => {

@@ -2,8 +2,8 @@
 
 use crate::document::Document;
 use crate::document::columns::{Key, Word};
-use crate::document::tokens::{begins_terms, chunk_around, chunks, contains_phrase, lowered, terms};
-use crate::plan::patterns::{MOST_EDITS, compile, near};
+use crate::document::tokens::{chunk_around, chunks, contains_phrase, lower_into, matches_by_prefix, terms};
+use crate::plan::patterns::{MAX_EDITS, compile, is_within_edits};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::score;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct Reason {
 }
 
 /// Maximum length of values in reasons.
-const MAX_VALUE: usize = 200;
+const MAX_VALUE_BYTES: usize = 200;
 
 /// A document prepared for repeated evaluation.
 pub struct DocumentEvaluator<'d> {
@@ -75,7 +75,7 @@ impl<'d> DocumentEvaluator<'d> {
                 f32::from(u8::from(whole)) * score::ANYTHING + f32::from(u8::from(inside)) * score::CONTENT
             }
             Match::Fuzzy(word, distance) => {
-                let close = |term: &str| near(term, word, (*distance).min(MOST_EDITS), true);
+                let close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
                 let names = self.document.words.iter().filter(|(column, _)| *column == Word::Name);
                 let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
                 let inside = self.content().iter().any(|term| close(term));
@@ -107,29 +107,29 @@ impl<'d> DocumentEvaluator<'d> {
     /// The reasons why it matches, from the positive parts of the plan.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
         self.parse_manifest_for(matches);
-        let (mut found, mut messages_wanted) = (Vec::new(), Vec::new());
-        self.collect_reasons(matches, &mut found, &mut messages_wanted);
+        let (mut found, mut wanted_messages) = (Vec::new(), Vec::new());
+        self.collect_reasons(matches, &mut found, &mut wanted_messages);
         // Messages are searched last: if the manifest was read for other parts, they are already available;
         // otherwise reading only the messages is cheaper.
-        found.extend(messages_wanted.iter().flat_map(|wanted| self.message_reasons(wanted)));
+        found.extend(wanted_messages.iter().flat_map(|wanted| self.message_reasons(wanted)));
         found.sort();
         found.dedup();
         found
     }
 
-    /// Collects reasons; conditions on messages are collected in `messages_wanted` and evaluated by the caller.
-    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, messages_wanted: &mut Vec<Vec<String>>) {
+    /// Collects reasons; conditions on messages are collected in `wanted_messages` and evaluated by the caller.
+    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, wanted_messages: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
             Match::And(parts) | Match::Or(parts) => {
-                parts.iter().for_each(|part| self.collect_reasons(part, found, messages_wanted))
+                parts.iter().for_each(|part| self.collect_reasons(part, found, wanted_messages))
             }
-            Match::Message(wanted) => messages_wanted.push(wanted.clone()),
+            Match::Message(wanted) => wanted_messages.push(wanted.clone()),
             Match::Bare(word) => match self.value_reasons(word) {
                 columns if columns.is_empty() => found.extend(self.leaf_reasons(matches)),
                 columns => {
                     found.extend(columns);
-                    messages_wanted.push(words(word));
+                    wanted_messages.push(words(word));
                 }
             },
             leaf => found.extend(self.leaf_reasons(leaf)),
@@ -195,7 +195,8 @@ impl<'d> DocumentEvaluator<'d> {
                 found
             }
             Match::Fuzzy(word, distance) => {
-                let near = self.content().iter().find(|term| near(term, word, (*distance).min(MOST_EDITS), true));
+                let near =
+                    self.content().iter().find(|term| is_within_edits(term, word, (*distance).min(MAX_EDITS), true));
                 near.map(|term| reason("content", term)).into_iter().collect()
             }
             Match::Clusters(names) => {
@@ -204,7 +205,7 @@ impl<'d> DocumentEvaluator<'d> {
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::Path(path) => {
-                let found = path.finds(document.tree());
+                let found = path.first_match(document.tree());
                 found.map(|value| reason(&format!(".{}", path.path()), &value)).into_iter().collect()
             }
             Match::Keys(columns, keys) => {
@@ -213,7 +214,7 @@ impl<'d> DocumentEvaluator<'d> {
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
             Match::Because(field, value, inner) if self.is_match(inner) => vec![reason(field, value)],
-            Match::Ids(_) | Match::Because(..) | Match::Reach(_) | Match::Changed(_) => Vec::new(),
+            Match::Ids(_) | Match::Because(..) | Match::Relation(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
     }
@@ -236,7 +237,7 @@ impl<'d> DocumentEvaluator<'d> {
         let lower = self.lower.get_or_insert_with(|| lower(document.content()));
         let mut found = Vec::new();
         for chunk in wanted {
-            match terms_with(lower, chunk) {
+            match find_term_with_prefix(lower, chunk) {
                 Some(term) => found.push(reason("content", term).mark([chunk.as_str()])),
                 None => return Vec::new(),
             }
@@ -252,12 +253,12 @@ fn words(word: &str) -> Vec<String> {
 
 fn lower(text: &str) -> String {
     let mut lower = String::with_capacity(text.len());
-    lowered(&mut lower, text);
+    lower_into(&mut lower, text);
     lower
 }
 
 /// The first term that extends the chunk, as it is more informative; otherwise the chunk itself.
-fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
+fn find_term_with_prefix<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
     let (mut itself, mut seen) = (None, 0);
     for (at, _) in lower.match_indices(chunk) {
         if at < seen {
@@ -268,12 +269,12 @@ fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
         for term in terms(around) {
             if term == chunk {
                 itself = Some(term);
-            } else if begins_terms(chunk) && term.starts_with(chunk) {
+            } else if matches_by_prefix(chunk) && term.starts_with(chunk) {
                 return Some(term);
             }
         }
         // Very short chunks are matched exactly.
-        if itself.is_some() && !begins_terms(chunk) {
+        if itself.is_some() && !matches_by_prefix(chunk) {
             break;
         }
     }
@@ -288,7 +289,7 @@ fn all_terms(text: &str) -> BTreeSet<String> {
 const MAX_MARKS: usize = 20;
 
 fn reason(field: &str, value: &str) -> Reason {
-    let mut end = value.len().min(MAX_VALUE);
+    let mut end = value.len().min(MAX_VALUE_BYTES);
     while !value.is_char_boundary(end) {
         end -= 1;
     }

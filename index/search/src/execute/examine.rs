@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Maximum number of manifests read by a search; the same limit applies to its earlier versions.
-pub const MOST_EXAMINED: usize = 50_000;
+pub const MAX_EXAMINED: usize = 50_000;
 /// Number of manifests read at once.
-pub(crate) const EXAMINED_AT_ONCE: usize = 500;
+pub(crate) const EXAMINE_BATCH: usize = 500;
 
 /// Reads manifests within search permits.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct Examined {
     /// Objects whose manifests meet the condition.
     pub ids: Numbers,
     /// True if manifests were skipped because of the limit or the deadline.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 impl Examiner {
@@ -47,27 +47,27 @@ impl Examiner {
         deadline: Instant,
     ) -> Result<Examined, Error> {
         let mut candidates: Vec<u64> = candidates.into_iter().collect();
-        let mut cut = candidates.len() > MOST_EXAMINED;
-        candidates.truncate(MOST_EXAMINED);
+        let mut truncated = candidates.len() > MAX_EXAMINED;
+        candidates.truncate(MAX_EXAMINED);
         let matches = Arc::new(matches.clone());
         let mut ids = BTreeSet::new();
-        for some in candidates.chunks(EXAMINED_AT_ONCE) {
+        for some in candidates.chunks(EXAMINE_BATCH) {
             if Instant::now() > deadline {
-                cut = true;
+                truncated = true;
                 break;
             }
             let objects = self.store.by_ids(some, BodyMode::Read).await?;
             let matches = Arc::clone(&matches);
-            ids.extend(self.permits.run(Instant::now(), move || holding(&objects, &matches)).await?);
+            ids.extend(self.permits.run(Instant::now(), move || filter_matching(&objects, &matches)).await?);
         }
-        Ok(Examined { ids: Arc::new(ids), cut })
+        Ok(Examined { ids: Arc::new(ids), truncated })
     }
 }
 
-fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
+fn filter_matching(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::new();
     for object in objects {
-        let document = Document::of(object)?;
+        let document = Document::from_object(object)?;
         if DocumentEvaluator::new(&document).holds(matches) {
             ids.push(document.id);
         }

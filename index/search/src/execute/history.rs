@@ -5,13 +5,13 @@
 
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
-use crate::collect::terms::{Before, TermsRequest};
+use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
 use crate::execute::Sources;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::examine::{EXAMINED_AT_ONCE, MOST_EXAMINED};
+use crate::execute::examine::{EXAMINE_BATCH, MAX_EXAMINED};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::sort::{Rank, Ranked, Sort, SortBy, SortPosition, compare};
 use crate::plan::{FleetFacts, TimeScope};
@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Maximum number of versions of an object that are compared.
-const KEPT_OF_ONE: usize = 100;
+const MAX_COMPARED_VERSIONS: usize = 100;
 /// Metadata fields that change with every update.
-const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
+const IGNORED_FIELDS: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
 fn span(time_scope: TimeScope) -> Span {
     let all = Span { deleted: false, ..Span::DELETED };
@@ -41,7 +41,7 @@ fn span(time_scope: TimeScope) -> Span {
 }
 
 /// An old version that matched.
-struct Old {
+struct MatchedVersion {
     id: u64,
     ended: Seq,
     score: f32,
@@ -49,85 +49,86 @@ struct Old {
 }
 
 /// Hits among old versions, at most one per object.
-pub(crate) struct Found {
+pub(crate) struct HistoryResults {
     pub top: TopHits,
     /// For each requested terms count: the number of old versions per term.
-    pub terms: Vec<Before>,
+    pub terms: Vec<HistoryTermCounts>,
     /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
     /// current objects, because the text index may still contain them.
     pub ids: BTreeSet<u64>,
     /// True if some versions were not evaluated.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// Searches old versions. For a period, objects that are hits of `now` are excluded.
-pub(crate) async fn found(
+pub(crate) async fn search_history(
     sources: &Sources,
     time_scope: TimeScope,
     matches: &Match,
     now: &Match,
     request: &TopHitsRequest,
     wanted: &[TermsRequest],
-) -> Result<Found, Error> {
+) -> Result<HistoryResults, Error> {
     let matches = Arc::new(matches.clone());
     let is_span = matches!(time_scope, TimeScope::During(..));
-    let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
-    let mut terms = vec![Before::new(); wanted.len()];
-    let mut reading = Reading::of(sources, span(time_scope), &matches);
-    while let Some(versions) = reading.next().await? {
+    let mut terms = vec![HistoryTermCounts::new(); wanted.len()];
+    let mut reader = HistoryReader::new(sources, span(time_scope), &matches);
+    while let Some(versions) = reader.next_batch().await? {
         let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
         let deadline = sources.context.deadline;
         // For a deleted object, the newest version is the deletion and comes first.
-        gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
+        deleted.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
-            sources.permits.run(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
+            sources.permits.run(Instant::now(), move || filter_matching(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if is_span {
-            let left = old.iter().map(|old| old.id).filter(|id| !gone.contains(id));
-            let (there, cut) = still(sources, now, left.collect()).await?;
-            reading.cut |= cut;
-            old.retain(|old| !there.contains(&old.id));
+            let left = old.iter().map(|old| old.id).filter(|id| !deleted.contains(id));
+            let (current, truncated) = filter_current_matches(sources, now, left.collect()).await?;
+            reader.truncated |= truncated;
+            old.retain(|old| !current.contains(&old.id));
         }
         for (counts, wanted) in terms.iter_mut().zip(wanted) {
-            let met = old.iter().flat_map(|old| wanted.of(&old.document));
+            let met = old.iter().flat_map(|old| wanted.terms_of(&old.document));
             met.for_each(|term| *counts.entry(term).or_default() += 1);
         }
-        let part = TopHits { facets: counted(&old, &request.facets), ..ranked(old, request) };
+        let part = TopHits { facets: count_facets(&old, &request.facets), ..rank_versions(old, request) };
         let before = std::mem::take(&mut all);
-        all = request.merged([before, part]);
+        all = request.merge([before, part]);
     }
     if is_span {
-        seen.retain(|id| gone.contains(id));
+        seen.retain(|id| deleted.contains(id));
     }
-    Ok(Found { top: all, terms, ids: seen, cut: reading.cut })
+    Ok(HistoryResults { top: all, terms, ids: seen, truncated: reader.truncated })
 }
 
 /// The only value that a column may have for a match.
-fn only(matches: &Match, column: Word) -> Option<&str> {
+fn required_value(matches: &Match, column: Word) -> Option<&str> {
     match matches {
         Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
-        Match::And(parts) => parts.iter().find_map(|part| only(part, column)),
+        Match::And(parts) => parts.iter().find_map(|part| required_value(part, column)),
         _ => None,
     }
 }
 
 /// Reads old versions, latest end first, in the namespaces of each cluster in which the caller may read objects.
-struct Reading<'s> {
+struct HistoryReader<'s> {
     sources: &'s Sources,
     span: Span,
-    narrowing: VersionExclusions,
+    exclusions: VersionExclusions,
     read: usize,
     /// True if reading stopped before the end.
-    cut: bool,
+    truncated: bool,
 }
 
-impl<'s> Reading<'s> {
+impl<'s> HistoryReader<'s> {
     /// Restricts the read to a cluster or to events if the query requires them, because there are many old
     /// versions.
-    fn of(sources: &'s Sources, span: Span, matches: &Match) -> Self {
+    fn new(sources: &'s Sources, span: Span, matches: &Match) -> Self {
         let mut rights = sources.context.rights.lock();
-        let (cluster, events) = (only(matches, Word::Cluster), only(matches, Word::Kind) == Some("event"));
+        let (cluster, events) =
+            (required_value(matches, Word::Cluster), required_value(matches, Word::Kind) == Some("event"));
         let mut limit = |key: &CollectionKey| {
             let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
             match elsewhere || (events && &*key.resource.resource != "events") {
@@ -135,16 +136,16 @@ impl<'s> Reading<'s> {
                 false => rights.limit(&key.cluster, &key.resource.group, &key.resource.resource),
             }
         };
-        let narrowing = sources.store.narrowing(&mut limit);
-        Self { sources, span, narrowing, read: 0, cut: false }
+        let exclusions = sources.store.exclusions(&mut limit);
+        Self { sources, span, exclusions, read: 0, truncated: false }
     }
 
-    async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
-        if self.read >= MOST_EXAMINED || Instant::now() > self.sources.context.deadline {
-            self.cut = true;
+    async fn next_batch(&mut self) -> Result<Option<Vec<Version>>, Error> {
+        if self.read >= MAX_EXAMINED || Instant::now() > self.sources.context.deadline {
+            self.truncated = true;
             return Ok(None);
         }
-        let versions = self.sources.store.past(&self.span, &self.narrowing, EXAMINED_AT_ONCE).await?;
+        let versions = self.sources.store.versions_in(&self.span, &self.exclusions, EXAMINE_BATCH).await?;
         let Some(last) = versions.last() else { return Ok(None) };
         self.span.before = last.ended;
         self.read += versions.len();
@@ -153,7 +154,11 @@ impl<'s> Reading<'s> {
 }
 
 /// The objects among `ids` that match in their current state, and whether some were not checked.
-async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
+async fn filter_current_matches(
+    sources: &Sources,
+    now: &Match,
+    ids: BTreeSet<u64>,
+) -> Result<(BTreeSet<u64>, bool), Error> {
     if ids.is_empty() {
         return Ok((ids, false));
     }
@@ -162,16 +167,16 @@ async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BT
     Ok((lookup.numbers, lookup.incomplete))
 }
 
-fn holding(
+fn filter_matching(
     versions: &[Version],
     rights: &Mutex<CallerRights>,
     matches: &Match,
     deadline: Instant,
-) -> Result<Vec<Old>, Error> {
+) -> Result<Vec<MatchedVersion>, Error> {
     let mut old = Vec::new();
     // After the deadline, the reader stops and reports an incomplete result.
     for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
-        let document = Document::of_version(version)?;
+        let document = Document::from_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
         if !permits(
             &mut rights.lock(),
@@ -184,13 +189,13 @@ fn holding(
         let mut evaluated = DocumentEvaluator::new(&document);
         if evaluated.holds(matches) {
             let score = evaluated.score(matches);
-            old.push(Old { id: document.id, ended: version.ended, score, document });
+            old.push(MatchedVersion { id: document.id, ended: version.ended, score, document });
         }
     }
     Ok(old)
 }
 
-fn rank(sort: &Sort, old: &Old, world: &FleetFacts) -> Rank {
+fn rank(sort: &Sort, old: &MatchedVersion, facts: &FleetFacts) -> Rank {
     let text =
         |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
     match sort.by {
@@ -199,20 +204,20 @@ fn rank(sort: &Sort, old: &Old, world: &FleetFacts) -> Rank {
             Rank::Number(old.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
         }
         SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
-        SortBy::Cluster(of) => {
-            let cluster = text(Facet::Cluster).and_then(|name| world.clusters.iter().find(|one| one.name == name));
-            Rank::Text(cluster.and_then(|cluster| of.of(cluster)).map(str::to_owned))
+        SortBy::Cluster(property) => {
+            let cluster = text(Facet::Cluster).and_then(|name| facts.clusters.iter().find(|one| one.name == name));
+            Rank::Text(cluster.and_then(|cluster| property.value_of(cluster)).map(str::to_owned))
         }
     }
 }
 
-fn ranked(old: Vec<Old>, request: &TopHitsRequest) -> TopHits {
+fn rank_versions(old: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits {
     let total = old.len() as u64;
-    let hit = |old: &Old| {
-        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.world)).collect();
+    let hit = |old: &MatchedVersion| {
+        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.facts)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
         let position = SortPosition { ranks, name: name.unwrap_or_default(), id: old.id };
-        Ranked { position, score: old.score, past: Some(old.ended) }
+        Ranked { position, score: old.score, ended_by: Some(old.ended) }
     };
     let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
     if let Some(after) = &request.after {
@@ -221,7 +226,7 @@ fn ranked(old: Vec<Old>, request: &TopHitsRequest) -> TopHits {
     TopHits { left: hits.len() as u64, hits, total, ..TopHits::default() }
 }
 
-fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
+fn count_facets(old: &[MatchedVersion], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
     let count = |facet: &Facet| {
         let mut counts: HashMap<Arc<str>, u64> = HashMap::new();
         let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
@@ -233,33 +238,33 @@ fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
 
 /// Ids of current objects with a change at a path or below it in their history. Processed object by object, so that
 /// only one object and its versions are in memory.
-pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
-    let Some(path) = Changing::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
+pub(crate) async fn find_changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
+    let Some(path) = PathComparison::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
     let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
-    while let Some(versions) = reading.next().await? {
+    let mut reader = HistoryReader::new(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
+    while let Some(versions) = reader.next_batch().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
         // Deleted objects are skipped.
         for object in sources.store.by_ids(&new.collect::<Vec<_>>(), BodyMode::Read).await? {
             if Instant::now() > sources.context.deadline {
                 return Ok((ids, true));
             }
-            let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
+            let before = sources.store.versions(&object.record.key, MAX_COMPARED_VERSIONS).await?;
             let (id, path) = (object.record.id, Arc::clone(&path));
             if sources.permits.run(Instant::now(), move || path.changed(&object, &before)).await? {
                 ids.insert(id);
             }
         }
     }
-    Ok((ids, reading.cut))
+    Ok((ids, reader.truncated))
 }
 
 /// A path to compare: field names and globs.
-pub(crate) struct Changing {
+pub(crate) struct PathComparison {
     steps: Vec<Option<String>>,
 }
 
-impl Changing {
+impl PathComparison {
     pub fn new(path: &str) -> Option<Self> {
         let step = |step: &str| (step != "*").then(|| step.to_owned());
         let mut steps: Vec<Option<String>> = path.split('.').map(step).collect();
@@ -294,7 +299,7 @@ fn differs<'v>(
     steps: &[Option<String>],
     at: &mut Vec<&'v str>,
 ) -> bool {
-    if before == after || NEVER.contains(&at.join(".").as_str()) {
+    if before == after || IGNORED_FIELDS.contains(&at.join(".").as_str()) {
         return false;
     }
     let [step, rest @ ..] = steps else {
@@ -302,7 +307,7 @@ fn differs<'v>(
             // Fields of metadata that always change are ignored.
             (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
                 let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-                names.into_iter().any(|name| inside(one.get(name), other.get(name), name, &[], at))
+                names.into_iter().any(|name| field_differs(one.get(name), other.get(name), name, &[], at))
             }
             _ => true,
         };
@@ -310,14 +315,14 @@ fn differs<'v>(
     let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
     let (one, other) = (fields(before), fields(after));
     match (one, other, step) {
-        (None, None, _) => items(before, after, steps, at),
+        (None, None, _) => list_differs(before, after, steps, at),
         (_, _, Some(name)) if !name.contains(['*', '?']) => {
             let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
                 fields.and_then(|fields| fields.get_key_value(name))
             };
             let (one, other) = (value(one), value(other));
             let Some((name, _)) = one.or(other) else { return false };
-            inside(one.map(|field| field.1), other.map(|field| field.1), name, rest, at)
+            field_differs(one.map(|field| field.1), other.map(|field| field.1), name, rest, at)
         }
         (one, other, step) => {
             let regex = step
@@ -327,13 +332,13 @@ fn differs<'v>(
             let passes = |name: &str| regex.as_ref().is_none_or(|regex| regex.is_match(&name.to_lowercase()));
             names.into_iter().filter(|name| passes(name)).any(|name| {
                 let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
-                inside(value(one), value(other), name, rest, at)
+                field_differs(value(one), value(other), name, rest, at)
             })
         }
     }
 }
 
-fn inside<'v>(
+fn field_differs<'v>(
     before: Option<&'v Value>,
     after: Option<&'v Value>,
     name: &'v str,
@@ -347,7 +352,7 @@ fn inside<'v>(
 }
 
 /// Compares lists item by item.
-fn items<'v>(
+fn list_differs<'v>(
     before: Option<&'v Value>,
     after: Option<&'v Value>,
     steps: &[Option<String>],
@@ -370,9 +375,12 @@ mod tests {
         let pod = Match::Word(Word::Kind, Test::Equals("pod".to_owned()));
         let both = Match::Or(vec![kind.clone(), pod.clone()]);
         let number = Match::Number(crate::document::columns::Number::Count, Some(1), None);
-        assert_eq!(only(&number.clone().and(kind.clone()).and(number.clone()), Word::Kind), Some("event"));
-        assert_eq!(only(&number.and(both), Word::Kind), None);
-        assert_eq!((only(&kind.clone().negated(), Word::Kind), only(&kind, Word::Cluster)), (None, None));
+        assert_eq!(required_value(&number.clone().and(kind.clone()).and(number.clone()), Word::Kind), Some("event"));
+        assert_eq!(required_value(&number.and(both), Word::Kind), None);
+        assert_eq!(
+            (required_value(&kind.clone().negated(), Word::Kind), required_value(&kind, Word::Cluster)),
+            (None, None)
+        );
     }
 
     #[rstest]
@@ -394,7 +402,7 @@ mod tests {
             "containers": [{"name": "a", "image": "x:1"}]}});
         let after = json!({"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"replicas": 2, "template": {"a": 1},
             "containers": [{"name": "a", "image": "x:2"}]}, "status": {"ready": 1}});
-        assert_eq!(Changing::new(path).unwrap().differs(&before, &after), expected, "{path}");
-        assert!(!Changing::new(path).unwrap().differs(&after, &after));
+        assert_eq!(PathComparison::new(path).unwrap().differs(&before, &after), expected, "{path}");
+        assert!(!PathComparison::new(path).unwrap().differs(&after, &after));
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod permits;
 pub(crate) mod scan;
 
 use crate::VersionEnd;
-use crate::collect::terms::{Before, TermsRequest};
+use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Key, Number, Word};
@@ -19,7 +19,7 @@ use crate::paths::closure::closure;
 use crate::paths::explore::PathLimits;
 use crate::paths::fleet::FleetGraph;
 use crate::plan::predicate::{Match, Numbers, Test};
-use crate::plan::relations::{Objects, Reach, Side, resolve};
+use crate::plan::relations::{Objects, Relation, Side, resolve};
 use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
 use crowsnest_apimachinery::references::CustomRule;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Remark on an answer for which a limit was reached.
-pub(crate) const CUT: &str = "not all objects were checked; narrow the query, for example with kind: or ns:";
+pub(crate) const TRUNCATED: &str = "not all objects were checked; narrow the query, for example with kind: or ns:";
 
 /// Data sources of one request.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Sources with another deadline, for a part of the answer.
-    pub fn until(&self, deadline: Instant) -> Self {
+    pub fn with_deadline(&self, deadline: Instant) -> Self {
         Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
     }
 
@@ -56,75 +56,75 @@ impl Sources {
 }
 
 /// Results of a plan.
-pub(crate) struct Found {
+pub(crate) struct SearchResults {
     pub top: TopHits,
     /// The resolved plan, for the reasons of hits.
     pub matches: Match,
     /// The condition that the engine evaluated on current objects.
     pub now: Match,
     /// For each requested terms count, the number of old versions per term; empty if none was requested.
-    pub terms: Vec<Before>,
+    pub terms: Vec<HistoryTermCounts>,
     pub notices: Vec<String>,
 }
 
 /// Executes a plan.
-pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<Found, Error> {
+pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<SearchResults, Error> {
     find_with_terms(sources, plan, request, &[]).await
 }
 
 /// Executes a plan and counts terms of earlier versions; those of current objects are counted by
-/// [`crate::collect::terms`].
+/// [`crate::collect::terms::count_terms`].
 pub(crate) async fn find_with_terms(
     sources: &Sources,
     plan: Plan,
     request: TopHitsRequest,
     terms: &[TermsRequest],
-) -> Result<Found, Error> {
-    let LookedUp { mut search, matches, now, before } = look_up(sources, plan, &request, terms).await?;
+) -> Result<SearchResults, Error> {
+    let ResolvedPlan { mut search, matches, now, before } = resolve_plan(sources, plan, &request, terms).await?;
     let (mut parts, mut terms) = (Vec::new(), Vec::new());
     if let Some(before) = before {
         parts.push(before.top);
         terms = before.terms;
     }
     parts.push(sources.engine.top_hits(&sources.context, &now, &request).await?);
-    let mut top = request.merged(parts);
+    let mut top = request.merge(parts);
     search.notices.append(&mut top.notices);
-    top.incomplete |= search.notices.contains(CUT);
-    Ok(Found { top, matches, now, terms, notices: search.notices.into_iter().collect() })
+    top.incomplete |= search.notices.contains(TRUNCATED);
+    Ok(SearchResults { top, matches, now, terms, notices: search.notices.into_iter().collect() })
 }
 
 /// Starts to read all hits of a plan in order. Fails with [`Error::Incomplete`] if a limit is reached.
-pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
-    let LookedUp { search, now, before, .. } = look_up(sources, plan, &request, &[]).await?;
+pub(crate) async fn begin_scan(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
+    let ResolvedPlan { search, now, before, .. } = resolve_plan(sources, plan, &request, &[]).await?;
     let scan = sources.engine.scan(&sources.context, &now, &request).await?;
-    if search.notices.contains(CUT) {
+    if search.notices.contains(TRUNCATED) {
         return Err(Error::Incomplete);
     }
     Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
 }
 
 /// A resolved plan with its hits among old versions.
-struct LookedUp {
+struct ResolvedPlan {
     search: Search,
     matches: Match,
     /// The condition for current objects.
     now: Match,
-    before: Option<history::Found>,
+    before: Option<history::HistoryResults>,
 }
 
-async fn look_up(
+async fn resolve_plan(
     sources: &Sources,
     plan: Plan,
     request: &TopHitsRequest,
     terms: &[TermsRequest],
-) -> Result<LookedUp, Error> {
+) -> Result<ResolvedPlan, Error> {
     let mut search = Search::new(sources);
-    let matches = search.settled(plan.matches).await?;
-    let held = match plan.scope {
-        TimeScope::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
+    let matches = search.resolve(plan.matches).await?;
+    let condition = match plan.scope {
+        TimeScope::During(from, _) if from > i64::MIN => limit_events_since(matches.clone(), from),
         _ => matches.clone(),
     };
-    let mut now = search.askable(held.clone()).await?;
+    let mut now = search.resolve_paths(condition.clone()).await?;
     if let TimeScope::At(at) = plan.scope {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
@@ -133,39 +133,39 @@ async fn look_up(
     }
     let mut before = None;
     if plan.scope != TimeScope::Now {
-        let found = history::found(sources, plan.scope, &held, &now, request, terms).await?;
-        search.cut(found.cut);
+        let found = history::search_history(sources, plan.scope, &condition, &now, request, terms).await?;
+        search.note_truncation(found.truncated);
         // The text index may still contain deleted objects.
         now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
-    Ok(LookedUp { search, matches, now, before })
+    Ok(ResolvedPlan { search, matches, now, before })
 }
 
 /// An event describes the time when it happened, not the period in which it is kept.
-pub(crate) fn happened_since(matches: Match, from: i64) -> Match {
+pub(crate) fn limit_events_since(matches: Match, from: i64) -> Match {
     let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
     matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
 }
 
 /// Resolves relations and changed fields of a plan, so that it can be evaluated on one object.
 pub(crate) async fn resolve_relations(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    Search::new(sources).settled(matches).await
+    Search::new(sources).resolve(matches).await
 }
 
 /// Resolves a plan completely, so that an engine can evaluate it.
-pub(crate) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    Ok(settled_with_notices(sources, matches).await?.0)
+pub(crate) async fn resolve_completely(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    Ok(resolve_with_notices(sources, matches).await?.0)
 }
 
-/// As [`settled`], with remarks on limits that were reached.
-pub(crate) async fn settled_with_notices(
+/// As [`resolve_completely`], with remarks on limits that were reached.
+pub(crate) async fn resolve_with_notices(
     sources: &Sources,
     matches: Match,
 ) -> Result<(Match, BTreeSet<String>), Error> {
     let mut search = Search::new(sources);
-    let matches = search.settled(matches).await?;
-    let matches = search.askable(matches).await?;
+    let matches = search.resolve(matches).await?;
+    let matches = search.resolve_paths(matches).await?;
     Ok((matches, search.notices))
 }
 
@@ -174,39 +174,39 @@ struct Search {
     notices: BTreeSet<String>,
 }
 
-type Settled<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
+type ResolveFuture<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
 
 impl Search {
     fn new(sources: &Sources) -> Self {
         Self { sources: sources.clone(), notices: BTreeSet::new() }
     }
 
-    fn cut(&mut self, cut: bool) {
-        if cut {
-            self.notices.insert(CUT.to_owned());
+    fn note_truncation(&mut self, truncated: bool) {
+        if truncated {
+            self.notices.insert(TRUNCATED.to_owned());
         }
     }
 
     /// Resolves relations and changed fields, innermost first.
-    fn settled(&mut self, matches: Match) -> Settled<'_> {
+    fn resolve(&mut self, matches: Match) -> ResolveFuture<'_> {
         Box::pin(async move {
             Ok(match matches {
-                Match::And(parts) => Match::And(self.all_settled(parts).await?),
-                Match::Or(parts) => Match::Or(self.all_settled(parts).await?),
-                Match::Not(inner) => self.settled(*inner).await?.negated(),
+                Match::And(parts) => Match::And(self.resolve_all(parts).await?),
+                Match::Or(parts) => Match::Or(self.resolve_all(parts).await?),
+                Match::Not(inner) => self.resolve(*inner).await?.negated(),
                 Match::Changed(path) => {
-                    let (ids, cut) = history::changed(&self.sources, &path).await?;
-                    self.cut(cut);
+                    let (ids, truncated) = history::find_changed(&self.sources, &path).await?;
+                    self.note_truncation(truncated);
                     Match::Because("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
                 }
-                Match::Reach(reach) => {
-                    let mut inner = self.settled(reach.inner().clone()).await?;
+                Match::Relation(relation) => {
+                    let mut inner = self.resolve(relation.inner().clone()).await?;
                     // Relations are evaluated on current objects, and earlier versions may have other values at the
                     // path.
                     if inner.needs_bodies() {
-                        inner = Match::Ids(self.decided(&inner).await?);
+                        inner = Match::Ids(self.matching_ids(&inner).await?);
                     }
-                    self.followed(reach.with_inner(inner)).await?
+                    self.resolve_relation(relation.with_inner(inner)).await?
                 }
                 leaf => leaf,
             })
@@ -214,53 +214,53 @@ impl Search {
     }
 
     /// A condition for the engine; paths that it does not support are evaluated on manifests.
-    async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
-        Ok(match self.reads_manifests(&matches) {
-            true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
+    async fn resolve_paths(&mut self, matches: Match) -> Result<Match, Error> {
+        Ok(match self.needs_manifests(&matches) {
+            true => matches.without_paths().and(Match::Ids(self.examine(&matches).await?)),
             false => matches,
         })
     }
 
     /// Ids of the readable objects that meet a condition with paths.
-    async fn decided(&mut self, matches: &Match) -> Result<Numbers, Error> {
-        if self.reads_manifests(matches) {
-            return self.examined(matches).await;
+    async fn matching_ids(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        if self.needs_manifests(matches) {
+            return self.examine(matches).await;
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
-        Ok(Arc::new(self.taken(lookup)))
+        Ok(Arc::new(self.take_numbers(lookup)))
     }
 
-    fn reads_manifests(&self, matches: &Match) -> bool {
+    fn needs_manifests(&self, matches: &Match) -> bool {
         matches.needs_bodies() && !self.sources.engine.decides_paths(matches)
     }
 
-    async fn all_settled(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
-        let mut settled = Vec::with_capacity(parts.len());
+    async fn resolve_all(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
+        let mut resolved = Vec::with_capacity(parts.len());
         for part in parts {
-            settled.push(self.settled(part).await?);
+            resolved.push(self.resolve(part).await?);
         }
-        Ok(settled)
+        Ok(resolved)
     }
 
     /// The numbers of a lookup; keeps its notices.
-    fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
-        self.cut(lookup.incomplete);
+    fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+        self.note_truncation(lookup.incomplete);
         self.notices.extend(lookup.notices);
         lookup.numbers
     }
 
-    async fn followed(&mut self, reach: Reach) -> Result<Match, Error> {
-        resolve(Match::Reach(Box::new(reach)), self).await
+    async fn resolve_relation(&mut self, relation: Relation) -> Result<Match, Error> {
+        resolve(Match::Relation(Box::new(relation)), self).await
     }
 
     /// Ids of the readable objects whose bodies match, read in batches.
-    async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
-        let loosened = matches.loosened();
-        let candidates = self.sources.engine.ids(&self.sources.context, &loosened).await?;
-        let candidates = self.taken(candidates);
+    async fn examine(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        let without_paths = matches.without_paths();
+        let candidates = self.sources.engine.ids(&self.sources.context, &without_paths).await?;
+        let candidates = self.take_numbers(candidates);
         let examiner = self.sources.examiner();
-        let Examined { ids, cut } = examiner.examine(candidates, matches, self.sources.context.deadline).await?;
-        self.cut(cut);
+        let Examined { ids, truncated } = examiner.examine(candidates, matches, self.sources.context.deadline).await?;
+        self.note_truncation(truncated);
         Ok(ids)
     }
 }
@@ -269,20 +269,20 @@ impl Search {
 impl Objects for Search {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
-        Ok(self.taken(lookup))
+        Ok(self.take_numbers(lookup))
     }
 
     async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error> {
         let roots = self.sources.engine.ids(&self.sources.context, of).await?;
-        let roots = self.taken(roots);
+        let roots = self.take_numbers(roots);
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
         graph.read(&roots).await?;
         let found = closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
-        self.cut(!found.cut.is_empty() || !graph.cut.is_empty());
+        self.note_truncation(!found.limits_reached.is_empty() || !graph.limits_reached.is_empty());
         self.notices.extend(graph.notices);
         Ok(found.reached.into_iter().map(|reached| reached.id).collect())
     }
 }
 
 /// Objects by id and end of the version, with the data for their reasons.
-pub(crate) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<VersionEnd>, Document)>;
+pub(crate) type HydratedObjects = BTreeMap<(u64, Option<Seq>), (Object, Option<VersionEnd>, Document)>;

@@ -4,7 +4,7 @@
 //! each of them would wait behind the first permits of all newer requests, and latency would be unpredictable.
 
 use crowsnest_store::Error;
-use crowsnest_store::error::joined;
+use crowsnest_store::error::join_result;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -87,7 +87,7 @@ impl SearchPermit {
             let _permit = self;
             work()
         };
-        joined(tokio::task::spawn_blocking(work).await)
+        join_result(tokio::task::spawn_blocking(work).await)
     }
 }
 

@@ -85,9 +85,9 @@ mod tests {
         }
     }
 
-    fn hit(name: &str, past: Option<u64>) -> Ranked {
+    fn hit(name: &str, ended_by: Option<u64>) -> Ranked {
         let position = SortPosition { ranks: Vec::new(), name: name.to_owned(), id: 1 };
-        Ranked { position, score: 0.0, past: past.map(Seq) }
+        Ranked { position, score: 0.0, ended_by: ended_by.map(Seq) }
     }
 
     /// Pages are separated by bars; earlier versions are marked with a prime in the expectation.
@@ -103,7 +103,7 @@ mod tests {
         #[case] keep: usize,
         #[case] expected: &str,
     ) {
-        let hits = |names: &str, past| names.split_whitespace().map(|name| hit(name, past)).collect::<Vec<_>>();
+        let hits = |names: &str, ended_by| names.split_whitespace().map(|name| hit(name, ended_by)).collect::<Vec<_>>();
         let pages = pages.split('|').map(|page| hits(page, None)).collect();
         let before = hits(before, Some(3));
         let request = TopHitsRequest { keep, ..TopHitsRequest::total() };
@@ -116,7 +116,7 @@ mod tests {
             }
             found.extend(hits);
         }
-        let name = |hit: &Ranked| format!("{}{}", hit.position.name, if hit.past.is_some() { "'" } else { "" });
+        let name = |hit: &Ranked| format!("{}{}", hit.position.name, if hit.ended_by.is_some() { "'" } else { "" });
         assert_eq!(found.iter().map(name).collect::<Vec<_>>().join(" "), expected);
         assert_eq!(scan.seq(), Seq(7));
     }

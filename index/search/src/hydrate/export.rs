@@ -2,16 +2,16 @@
 //! state at that time, using old versions of those that were changed or deleted since.
 //!
 //! A task of the cache reads slightly ahead of the client. It ends when the client disconnects or does not read for
-//! [`STALLED`].
+//! [`STALLED_CLIENT_TIMEOUT`].
 
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
-use crate::execute::begin;
+use crate::execute::begin_scan;
 use crate::execute::scan::FullScan;
 use crate::plan::sort::Ranked;
-use crate::{Hit, Planned, SearchRequest, Searcher, VersionEnd};
+use crate::{Hit, PlannedSearch, SearchRequest, Searcher, VersionEnd};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::BodyMode;
@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Number of hits read at once.
-const AT_ONCE: usize = 200;
+const BATCH_SIZE: usize = 200;
 /// Time after which a client that does not read counts as disconnected: an export keeps files of the text index
 /// open.
-const STALLED: Duration = Duration::from_secs(300);
+const STALLED_CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A message of the export task to the stream that a client reads.
 enum ExportMessage {
@@ -45,26 +45,26 @@ impl Searcher {
         &self,
         request: SearchRequest,
     ) -> Result<impl Stream<Item = Result<Vec<Hit>, Error>> + Send + 'static, Error> {
-        let (Planned { query, plan, sort, world, .. }, sources) = self.planned(&request).await;
+        let (PlannedSearch { query, plan, sort, facts, .. }, sources) = self.plan_search(&request).await;
         let limits = [query.output.limit, request.limit];
         let scanned = TopHitsRequest {
             sort,
             after: request.after,
             keep: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
-            world,
+            facts,
             ..TopHitsRequest::total()
         };
-        let scan = begin(&sources, plan, scanned).await?;
+        let scan = begin_scan(&sources, plan, scanned).await?;
         self.inner.metrics.searches.add(1);
         let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Skip };
-        let exporting =
-            Exporting { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
+        let export =
+            ExportTask { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (sender, receiver) = mpsc::channel(1);
         let watched = sender.clone();
         let work = async move {
-            let ended = exporting.send(scan, &sender).await;
+            let ended = export.send(scan, &sender).await;
             // The send fails if the client has disconnected.
-            drop(sender.send_timeout(ExportMessage::End(ended), STALLED).await);
+            drop(sender.send_timeout(ExportMessage::End(ended), STALLED_CLIENT_TIMEOUT).await);
         };
         self.spawn("export", async move {
             tokio::select! {
@@ -83,7 +83,7 @@ impl Searcher {
     }
 }
 
-struct Exporting {
+struct ExportTask {
     searcher: Searcher,
     caller: UserInfo,
     /// Permissions at the start.
@@ -91,17 +91,17 @@ struct Exporting {
     manifests: BodyMode,
 }
 
-impl Exporting {
+impl ExportTask {
     async fn send(&self, mut scan: FullScan, sender: &mpsc::Sender<ExportMessage>) -> Result<(), Error> {
         let seq = scan.seq();
         loop {
-            let hits = scan.next(AT_ONCE).await?;
+            let hits = scan.next(BATCH_SIZE).await?;
             if hits.is_empty() {
                 return Ok(());
             }
             let hits = self.read(hits, seq).await?;
-            self.readable(&hits)?;
-            if sender.send_timeout(ExportMessage::Hits(hits), STALLED).await.is_err() {
+            self.check_permissions(&hits)?;
+            if sender.send_timeout(ExportMessage::Hits(hits), STALLED_CLIENT_TIMEOUT).await.is_err() {
                 return Err(Error::Stopped);
             }
         }
@@ -110,8 +110,8 @@ impl Exporting {
     /// Reads the objects of hits, without values of Secrets. Objects deleted since are omitted if no version is kept.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
-        let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.position.id).collect();
-        let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
+        let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
+        let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
         let _permit = self.searcher.inner.permits.acquire(Instant::now()).await;
         let objects = store.by_ids(&ids, self.manifests).await?;
         let mut objects: HashMap<u64, _> = objects.into_iter().map(|object| (object.record.id, object)).collect();
@@ -121,25 +121,25 @@ impl Exporting {
             let before = store.as_of(seq, &changed).await?;
             objects.extend(before.into_iter().map(|version| (version.object.record.id, version.object)));
         }
-        let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
+        let versions = if ended.is_empty() { Vec::new() } else { store.versions_ended_by(&ended).await? };
         let mut versions: HashMap<Seq, _> = versions.into_iter().map(|version| (version.ended, version)).collect();
         let hit = |hit: Ranked| {
-            let (object, was) = match hit.past {
+            let (object, version_end) = match hit.ended_by {
                 None => (objects.remove(&hit.position.id)?, None),
                 Some(ended) => {
                     let version = versions.remove(&ended)?;
                     (version.object, Some(VersionEnd { until: version.ended_at, deleted: version.deleted }))
                 }
             };
-            Some(Hit { object, was, score: hit.score, reasons: Vec::new() })
+            Some(Hit { object, version_end, score: hit.score, reasons: Vec::new() })
         };
         let shown = |hit: Hit| Ok(Hit { object: without_secret_values(&hit.object)?.into_owned(), ..hit });
         hits.into_iter().filter_map(hit).map(shown).collect()
     }
 
     /// Checks that the caller may still read the hits, because permissions are not part of the snapshot.
-    fn readable(&self, hits: &[Hit]) -> Result<(), Error> {
-        let mut now = self.searcher.inner.rights.of(&self.caller);
+    fn check_permissions(&self, hits: &[Hit]) -> Result<(), Error> {
+        let mut now = self.searcher.inner.rights.for_caller(&self.caller);
         let changed = now.changed_since(&self.rights.lock());
         let concerned = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
         for key in concerned {

@@ -13,7 +13,7 @@ use crate::execute::{find_with_terms, resolve_relations};
 use crate::hydrate::Stage;
 use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
-use crate::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest, Searcher};
+use crate::{FacetCounts, Hit, PlannedSearch, SearchEvent, SearchRequest, Searcher};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::record::ChangeKind;
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 /// Minimum interval between refreshes while objects change.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of hits whose removal is reported.
-const MOST_FOLLOWED: usize = 10_000;
+const MAX_FOLLOWED: usize = 10_000;
 /// Maximum duration. Then the client has to authenticate and be authorized again.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// An event of a live search.
 #[derive(Debug, Clone)]
@@ -40,11 +40,11 @@ pub enum LiveEvent {
     Changed(Box<Hit>),
     /// An object that is no longer a hit: it was deleted, no longer matches, or may no longer be read. Only its
     /// name may be shown.
-    Left(Object),
+    Removed(Object),
     /// Updated counts.
     Counts { total: u64, facets: Vec<FacetCounts>, groups: Option<FacetCounts> },
     /// Too many changes to send them individually; the client has to search again.
-    FellBehind,
+    Lagged,
 }
 
 impl Searcher {
@@ -53,71 +53,73 @@ impl Searcher {
         // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
         let stage = Stage::Requested(Box::new((self.clone(), request.clone())));
-        let following = Following {
+        let search = LiveSearch {
             searcher: self.clone(),
             request,
             follower,
             matches: Match::None,
-            looked: None,
+            planned_at: None,
             changed: false,
             hits: BTreeSet::new(),
-            ends: tokio::time::Instant::now() + LONGEST,
+            end: tokio::time::Instant::now() + MAX_DURATION,
         };
-        try_unfold((Some(stage), following, VecDeque::new()), next)
+        try_unfold((Some(stage), search, VecDeque::new()), next)
     }
 }
 
-type State = (Option<Stage>, Following, VecDeque<LiveEvent>);
+type State = (Option<Stage>, LiveSearch, VecDeque<LiveEvent>);
 
-async fn next((stage, mut following, mut waiting): State) -> Result<Option<(LiveEvent, State)>, Error> {
+async fn next((stage, mut search, mut waiting): State) -> Result<Option<(LiveEvent, State)>, Error> {
     if let Some(stage) = stage {
         if let Some((event, stage)) = stage.next().await? {
             if let SearchEvent::Hits(hits) = &event {
-                following.hits.extend(hits.iter().map(|hit| hit.object.record.id));
+                search.hits.extend(hits.iter().map(|hit| hit.object.record.id));
             }
-            return Ok(Some((LiveEvent::Answer(event), (Some(stage), following, waiting))));
+            return Ok(Some((LiveEvent::Answer(event), (Some(stage), search, waiting))));
         }
-        if !following.goes_on().await {
+        if !search.searches_current_objects().await {
             return Ok(None);
         }
     }
     while waiting.is_empty() {
-        match following.more().await? {
+        match search.next_events().await? {
             Some(events) => waiting.extend(events),
             None => return Ok(None),
         }
     }
-    Ok(waiting.pop_front().map(|event| (event, (None, following, waiting))))
+    Ok(waiting.pop_front().map(|event| (event, (None, search, waiting))))
 }
 
-struct Following {
+struct LiveSearch {
     searcher: Searcher,
     request: SearchRequest,
     follower: Follower,
     matches: Match,
-    /// Time of the last plan lookup.
-    looked: Option<Instant>,
+    /// Time at which the plan was resolved last.
+    planned_at: Option<Instant>,
     /// Objects have changed since.
     changed: bool,
     hits: BTreeSet<u64>,
-    ends: tokio::time::Instant,
+    end: tokio::time::Instant,
 }
 
-impl Following {
-    async fn goes_on(&self) -> bool {
-        matches!(self.searcher.planned(&self.request).await.0.plan.scope, TimeScope::Now)
+impl LiveSearch {
+    async fn searches_current_objects(&self) -> bool {
+        matches!(self.searcher.plan_search(&self.request).await.0.plan.scope, TimeScope::Now)
     }
 
     /// The next events; None when the cache stops.
-    async fn more(&mut self) -> Result<Option<Vec<LiveEvent>>, Error> {
-        if self.looked.is_none() {
-            self.look().await?;
+    async fn next_events(&mut self) -> Result<Option<Vec<LiveEvent>>, Error> {
+        if self.planned_at.is_none() {
+            self.refresh_plan().await?;
         }
-        let anew = self.looked.map_or(REFRESH_INTERVAL, |looked| REFRESH_INTERVAL.saturating_sub(looked.elapsed()));
+        let until_refresh = self
+            .planned_at
+            .map_or(REFRESH_INTERVAL, |planned_at| REFRESH_INTERVAL.saturating_sub(planned_at.elapsed()));
         let changes = tokio::select! {
             changes = self.follower.next() => changes,
-            () = tokio::time::sleep_until(self.ends) => return Ok(None),
-            () = tokio::time::sleep(anew), if self.changed => return self.counts().await.map(Some),
+            () = tokio::time::sleep_until(self.end) => return Ok(None),
+            () = tokio::time::sleep(until_refresh), if self.changed => return self.refresh_counts().await.map(Some),
         };
         match changes {
             None => Ok(None),
@@ -125,33 +127,34 @@ impl Following {
                 let mut events = self.convert_changes(&changes).await?;
                 // A changed object may affect relations of others.
                 self.changed |= !changes.is_empty();
-                if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= REFRESH_INTERVAL) {
-                    events.extend(self.counts().await?);
+                if self.changed && self.planned_at.is_none_or(|planned_at| planned_at.elapsed() >= REFRESH_INTERVAL) {
+                    events.extend(self.refresh_counts().await?);
                 }
                 Ok(Some(events))
             }
             Some(Err(_)) => {
                 self.follower.skip_to(self.searcher.latest());
-                self.looked = None;
-                Ok(Some(vec![LiveEvent::FellBehind]))
+                self.planned_at = None;
+                Ok(Some(vec![LiveEvent::Lagged]))
             }
         }
     }
 
-    async fn look(&mut self) -> Result<(), Error> {
-        let (planned, sources) = self.searcher.planned(&self.request).await;
+    async fn refresh_plan(&mut self) -> Result<(), Error> {
+        let (planned, sources) = self.searcher.plan_search(&self.request).await;
         self.matches = resolve_relations(&sources, planned.plan.matches).await?;
-        self.looked = Some(Instant::now());
+        self.planned_at = Some(Instant::now());
         Ok(())
     }
 
-    async fn counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
-        self.look().await?;
+    async fn refresh_counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
+        self.refresh_plan().await?;
         self.changed = false;
-        let (Planned { plan, facet_request, world, .. }, sources) = self.searcher.planned(&self.request).await;
+        let (PlannedSearch { plan, facet_request, facts, .. }, sources) =
+            self.searcher.plan_search(&self.request).await;
         let request = TopHitsRequest { facets: facet_request.columns(), ..TopHitsRequest::total() };
-        let found = find_with_terms(&sources, plan, request, &facet_request.terms()).await?;
-        let Counts { facets, groups, .. } = facet_request.counts(&sources, &world, &found).await?;
+        let found = find_with_terms(&sources, plan, request, &facet_request.terms_requests()).await?;
+        let Counts { facets, groups, .. } = facet_request.count(&sources, &facts, &found).await?;
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
     }
 
@@ -162,22 +165,22 @@ impl Following {
         let mut events = Vec::new();
         for change in changes {
             let (object, id) = (&change.object, change.object.record.id);
-            let document = Document::of(object)?;
+            let document = Document::from_object(object)?;
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
-            let there = change.kind != ChangeKind::Deleted;
-            let readable = there && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
-            let mut evaluated = DocumentEvaluator::new(&document);
-            if readable && evaluated.holds(&self.matches) {
-                if self.hits.len() < MOST_FOLLOWED {
+            let exists = change.kind != ChangeKind::Deleted;
+            let readable = exists && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
+            let mut evaluator = DocumentEvaluator::new(&document);
+            if readable && evaluator.holds(&self.matches) {
+                if self.hits.len() < MAX_FOLLOWED {
                     self.hits.insert(id);
                 }
-                let (score, reasons) = (evaluated.score(&self.matches), evaluated.reasons(&self.matches));
+                let (score, reasons) = (evaluator.score(&self.matches), evaluator.reasons(&self.matches));
                 let object = without_secret_values(object)?.into_owned();
-                let hit = Hit { object, was: None, score, reasons };
+                let hit = Hit { object, version_end: None, score, reasons };
                 events.push(LiveEvent::Changed(Box::new(hit)));
             } else if self.hits.remove(&id) {
-                events.push(LiveEvent::Left(object.clone()));
+                events.push(LiveEvent::Removed(object.clone()));
             }
         }
         Ok(events)

@@ -7,14 +7,14 @@ pub(crate) mod skipped_clusters;
 
 use super::collect::{did_you_mean, similar_values};
 use super::plan::score;
-use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
+use super::{HITS_PER_CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
 use crate::document::Document;
 use crate::document::columns::scope_of;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::{Found, Shown, Sources, find_with_terms};
+use crate::execute::{HydratedObjects, SearchResults, Sources, find_with_terms};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, Ranked};
@@ -32,11 +32,11 @@ use std::time::Instant;
 /// State of a streamed answer.
 pub(crate) enum Stage {
     Requested(Box<(Searcher, SearchRequest)>),
-    Answering(Box<Answering>),
+    Streaming(Box<ResponseStream>),
     Done,
 }
 
-pub(crate) struct Answering {
+pub(crate) struct ResponseStream {
     searcher: Searcher,
     rights: Arc<Mutex<CallerRights>>,
     matches: Arc<Match>,
@@ -52,58 +52,58 @@ pub(crate) struct Answering {
 
 impl Stage {
     pub async fn next(self) -> Result<Option<(SearchEvent, Stage)>, Error> {
-        let mut answering = match self {
+        let mut stream = match self {
             Self::Done => return Ok(None),
-            Self::Answering(answering) => answering,
-            Self::Requested(request) => Box::new(begin(request.0, request.1).await?),
+            Self::Streaming(stream) => stream,
+            Self::Requested(request) => Box::new(start(request.0, request.1).await?),
         };
-        if let Some(event) = answering.events.pop_front() {
-            return Ok(Some((event, Self::Answering(answering))));
+        if let Some(event) = stream.events.pop_front() {
+            return Ok(Some((event, Self::Streaming(stream))));
         }
-        if !answering.hits.is_empty() {
-            let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
+        if !stream.hits.is_empty() {
+            let chunk: Vec<_> = stream.hits.drain(..stream.hits.len().min(HITS_PER_CHUNK)).collect();
             // The first chunk keeps the priority of the request; later chunks queue behind newer requests.
-            let requested_at = answering.requested_at.take().unwrap_or_else(Instant::now);
-            let hits = read_hits(&answering, chunk, requested_at).await?;
-            return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
+            let requested_at = stream.requested_at.take().unwrap_or_else(Instant::now);
+            let hits = read_hits(&stream, chunk, requested_at).await?;
+            return Ok(Some((SearchEvent::Hits(hits), Self::Streaming(stream))));
         }
-        let took = answering.started.elapsed();
-        let metrics = &answering.searcher.inner.metrics;
+        let took = stream.started.elapsed();
+        let metrics = &stream.searcher.inner.metrics;
         metrics.searches.add(1);
         metrics.search_microseconds.add(took.as_micros() as u64);
-        let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
+        let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..stream.summary };
         Ok(Some((SearchEvent::Done(summary), Self::Done)))
     }
 }
 
 /// Queries that are probably meant: with a misspelled value corrected, and for similar names.
-async fn corrections(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<String>, Error> {
-    let mut found = similar_values::similar_values(sources, query, world).await?;
+async fn suggest_corrections(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<String>, Error> {
+    let mut found = similar_values::correct_values(sources, query, facts).await?;
     found.extend(did_you_mean::similar_names(sources, query).await?);
     Ok(found)
 }
 
 /// Searches without reading the hits' objects.
-async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, Error> {
+async fn start(searcher: Searcher, request: SearchRequest) -> Result<ResponseStream, Error> {
     let (started, bodies) = (Instant::now(), request.bodies);
     let seq = *searcher.inner.engine.searchable().borrow();
-    let (mut planned, sources) = searcher.planned(&request).await;
-    let skipped = skipped_clusters::skipped(&searcher, &sources.context.rights.lock());
+    let (mut planned, sources) = searcher.plan_search(&request).await;
+    let skipped = skipped_clusters::list_skipped(&searcher, &sources.context.rights.lock());
     let request = TopHitsRequest {
         sort: planned.sort,
         after: request.after.clone(),
         keep: planned.keep,
         facets: planned.facet_request.columns(),
-        world: Arc::clone(&planned.world),
+        facts: Arc::clone(&planned.facts),
     };
-    let found = find_with_terms(&sources, planned.plan, request, &planned.facet_request.terms()).await?;
-    let counts = planned.facet_request.counts(&sources, &planned.world, &found).await?;
-    let Found { top, matches, notices, .. } = found;
-    let nothing = top.total == 0 && !top.incomplete;
-    let (did_you_mean, wider) = match nothing {
+    let found = find_with_terms(&sources, planned.plan, request, &planned.facet_request.terms_requests()).await?;
+    let counts = planned.facet_request.count(&sources, &planned.facts, &found).await?;
+    let SearchResults { top, matches, notices, .. } = found;
+    let has_no_hits = top.total == 0 && !top.incomplete;
+    let (did_you_mean, relaxed_queries) = match has_no_hits {
         true => (
-            corrections(&sources, &planned.query, &planned.world).await?,
-            did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
+            suggest_corrections(&sources, &planned.query, &planned.facts).await?,
+            did_you_mean::relax_query(&sources, &planned.query, &planned.facts).await?,
         ),
         false => (Vec::new(), Vec::new()),
     };
@@ -124,11 +124,11 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
         behind: searcher.latest().0.saturating_sub(seq.0),
         took_ms: 0.0,
         did_you_mean,
-        wider,
+        relaxed_queries,
     };
     let matches = Arc::new(matches);
     let rights = sources.context.rights;
-    Ok(Answering {
+    Ok(ResponseStream {
         searcher,
         rights,
         matches,
@@ -144,12 +144,12 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
 /// Reads hits from the store, in their order, without values of Secrets, which are shown only for one requested object.
 /// Leaves out objects that were deleted or pruned since the search, and objects that the caller cannot list. Reads
 /// manifests only if the answer needs them.
-async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
-    let Answering { searcher, matches, bodies, .. } = answering;
-    let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
+async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
+    let ResponseStream { searcher, matches, bodies, .. } = stream;
+    let (bodies, rights) = (*bodies, Arc::clone(&stream.rights));
     let store = &searcher.inner.store;
-    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.position.id).collect();
-    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
+    let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
+    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
     let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
     let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
         true => BodyMode::Read,
@@ -158,24 +158,27 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Insta
     // Reading is CPU work as well.
     let permit = searcher.inner.permits.acquire(requested_at).await;
     let objects = store.by_ids(&ids, manifests).await?;
-    let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
+    let versions = if ended.is_empty() { Vec::new() } else { store.versions_ended_by(&ended).await? };
     let matches = Arc::clone(matches);
     permit
         .run(move || {
-            let mut shown = Shown::new();
+            let mut hydrated = HydratedObjects::new();
             for object in objects {
                 let object = without_secret_values(&object)?.into_owned();
-                let document = Document::of(&object)?;
-                shown.insert((object.record.id, None), (object, None, document));
+                let document = Document::from_object(&object)?;
+                hydrated.insert((object.record.id, None), (object, None, document));
             }
             for mut version in versions {
                 version.object = without_secret_values(&version.object)?.into_owned();
-                let document = Document::of_version(&version)?;
-                let was = VersionEnd { until: version.ended_at, deleted: version.deleted };
-                shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+                let document = Document::from_version(&version)?;
+                let version_end = VersionEnd { until: version.ended_at, deleted: version.deleted };
+                hydrated.insert(
+                    (version.object.record.id, Some(version.ended)),
+                    (version.object, Some(version_end), document),
+                );
             }
             let hit = |hit: &Ranked| {
-                let (mut object, was, document) = shown.remove(&(hit.position.id, hit.past))?;
+                let (mut object, version_end, document) = hydrated.remove(&(hit.position.id, hit.ended_by))?;
                 let key = &object.record.key;
                 if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
                     return None;
@@ -184,7 +187,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Insta
                 if !bodies {
                     object.body = Bytes::new();
                 }
-                Some(Hit { object, was, score: hit.score, reasons })
+                Some(Hit { object, version_end, score: hit.score, reasons })
             };
             Ok(hits.iter().filter_map(hit).collect())
         })

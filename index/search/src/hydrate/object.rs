@@ -3,7 +3,7 @@
 use crate::Searcher;
 use crate::authorization::decision::permits;
 use crate::document::columns::{Key, scope_of};
-use crowsnest_apimachinery::differences::{Compared, Difference, differences};
+use crowsnest_apimachinery::differences::{ComparisonKind, Difference, differences};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, RecordKey, Version};
@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Maximum number of old versions.
-pub const MOST_VERSIONS: usize = 100;
+pub const MAX_VERSIONS: usize = 100;
 /// Maximum number of objects in a graph.
-pub const MOST_NODES: usize = 200;
+pub const MAX_NODES: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Current state and history of an object.
@@ -56,7 +56,7 @@ impl Diff {
     /// Compares two manifests.
     pub fn between(before: &Object, after: &Object) -> Result<Self, Error> {
         let same = before.record.key.cluster() == after.record.key.cluster();
-        let compared = if same { Compared::Versions } else { Compared::Clusters };
+        let compared = if same { ComparisonKind::Versions } else { ComparisonKind::Clusters };
         let (differences, more) = differences(&before.parse()?, &after.parse()?, compared);
         Ok(Self { differences, more })
     }
@@ -64,24 +64,25 @@ impl Diff {
 
 impl Searcher {
     /// True if a caller may read an object, whether or not it exists.
-    pub(crate) async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
+    pub(crate) async fn may_get(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, TIMEOUT).await;
         permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
 
     /// State and history of an object; None if the caller may not read it or the store has no record of it.
-    pub async fn past(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<ObjectRevisions>, Error> {
-        if !self.permitted(caller, key).await {
+    pub async fn object_history(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<ObjectRevisions>, Error> {
+        if !self.may_get(caller, key).await {
             return Ok(None);
         }
         let store = &self.inner.store;
-        let past = ObjectRevisions { now: store.get(key).await?, versions: store.versions(key, MOST_VERSIONS).await? };
-        Ok((past.now.is_some() || !past.versions.is_empty()).then_some(past))
+        let history =
+            ObjectRevisions { now: store.get(key).await?, versions: store.versions(key, MAX_VERSIONS).await? };
+        Ok((history.now.is_some() || !history.versions.is_empty()).then_some(history))
     }
 
-    /// Objects related to an object within `depth` steps; None as in [`Searcher::past`].
+    /// Objects related to an object within `depth` steps; None as in [`Searcher::object_history`].
     pub async fn graph(&self, caller: &UserInfo, key: &RecordKey, depth: u8) -> Result<Option<Graph>, Error> {
-        if !self.permitted(caller, key).await {
+        if !self.may_get(caller, key).await {
             return Ok(None);
         }
         let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
@@ -93,7 +94,7 @@ impl Searcher {
         fleet.read(&here).await?;
         for _ in 0..depth {
             let mut new: Vec<u64> = fleet.neighbours(&here).await?.difference(&visited).copied().collect();
-            let room = MOST_NODES - nodes.len();
+            let room = MAX_NODES - nodes.len();
             more |= new.len() > room;
             new.truncate(room);
             here = new.into_iter().collect();
@@ -106,10 +107,10 @@ impl Searcher {
                 break;
             }
         }
-        let places: BTreeMap<u64, usize> =
+        let positions: BTreeMap<u64, usize> =
             nodes.iter().enumerate().map(|(nth, object)| (object.record.id, nth)).collect();
         // Objects that a lookup left out.
-        more |= !fleet.cut.is_empty();
+        more |= !fleet.limits_reached.is_empty();
         let references = fleet.references(&visited).into_iter();
         let edges: BTreeSet<Edge> = references
             .filter_map(|(from, to, column)| {
@@ -119,7 +120,7 @@ impl Searcher {
                     Key::Uses => "uses",
                     Key::About => "about",
                 };
-                Some(Edge { from: *places.get(&from)?, to: *places.get(&to)?, relation })
+                Some(Edge { from: *positions.get(&from)?, to: *positions.get(&to)?, relation })
             })
             .collect();
         Ok(Some(Graph { nodes, edges: edges.into_iter().collect(), more }))

@@ -22,50 +22,50 @@ pub struct Skipped {
 
 /// State of a cluster's collections.
 #[derive(Default)]
-struct Followed {
+struct CollectionSummary {
     resources: usize,
     /// Number of collections that are not current.
-    behind: usize,
+    outdated: usize,
     /// Some of them have never been listed completely.
     missing: bool,
-    trouble: Option<String>,
+    stale_reason: Option<String>,
     /// Oldest last contact of the collections that are not current.
-    heard_at: Option<i64>,
+    last_contact_ms: Option<i64>,
 }
 
-fn followed(searcher: &Searcher) -> BTreeMap<ClusterName, Followed> {
-    let mut clusters: BTreeMap<ClusterName, Followed> = BTreeMap::new();
-    searcher.inner.states.each(|key, state| {
+fn summarize_collections(searcher: &Searcher) -> BTreeMap<ClusterName, CollectionSummary> {
+    let mut clusters: BTreeMap<ClusterName, CollectionSummary> = BTreeMap::new();
+    searcher.inner.states.for_each(|key, state| {
         if !clusters.contains_key(&key.cluster) {
-            clusters.insert(key.cluster.clone(), Followed::default());
+            clusters.insert(key.cluster.clone(), CollectionSummary::default());
         }
-        let Some(followed) = clusters.get_mut(&key.cluster) else { return };
-        followed.resources += 1;
+        let Some(summary) = clusters.get_mut(&key.cluster) else { return };
+        summary.resources += 1;
         if state.is_fresh() {
             return;
         }
-        followed.behind += 1;
-        followed.missing |= !state.complete;
-        if followed.trouble.is_none() {
-            followed.trouble.clone_from(&state.trouble);
+        summary.outdated += 1;
+        summary.missing |= !state.complete;
+        if summary.stale_reason.is_none() {
+            summary.stale_reason.clone_from(&state.stale_reason);
         }
-        let heard_at = Some(state.heard_at).filter(|at| *at > 0);
-        followed.heard_at = followed.heard_at.into_iter().chain(heard_at).min();
+        let last_contact_ms = Some(state.last_contact_ms).filter(|at| *at > 0);
+        summary.last_contact_ms = summary.last_contact_ms.into_iter().chain(last_contact_ms).min();
     });
     clusters
 }
 
 /// Facts about the clusters that a caller may see. Queries must not reveal other clusters.
-pub(crate) fn facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFacts> {
-    let followed = followed(searcher);
-    let stale = |name: &ClusterName| followed.get(name).is_none_or(|followed| followed.behind > 0);
+pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFacts> {
+    let summaries = summarize_collections(searcher);
+    let stale = |name: &ClusterName| summaries.get(name).is_none_or(|summary| summary.outdated > 0);
     let control_plane = ClusterName::control_plane();
-    let mut facts =
+    let mut clusters =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
     for member in searcher.inner.fleet.members().iter().filter(|member| rights.may_see(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
-        facts.push(ClusterFacts {
+        clusters.push(ClusterFacts {
             name: member.name().to_string(),
             region: spec.region.clone(),
             zones: spec.zones.iter().cloned().chain(zone).collect(),
@@ -74,20 +74,20 @@ pub(crate) fn facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFa
             stale: stale(member.name()),
         });
     }
-    facts
+    clusters
 }
 
 /// One entry for each cluster that the caller may see and whose results are incomplete.
-pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped> {
-    let followed = followed(searcher);
+pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped> {
+    let summaries = summarize_collections(searcher);
     let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
     let members = searcher.inner.fleet.members();
     // The control plane's objects are searched as well if they are collected.
     let control_plane = ClusterName::control_plane();
-    let own = followed.contains_key(&control_plane).then_some(&control_plane);
+    let own = summaries.contains_key(&control_plane).then_some(&control_plane);
     for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.may_see(name)) {
-        let Some(followed) = followed.get(name) else {
+        let Some(summary) = summaries.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),
                 _ => "none of its objects has been read yet".to_owned(),
@@ -99,18 +99,18 @@ pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped
             skipped.push(Skipped {
                 cluster: name.clone(),
                 reason: format!("its RBAC objects are not in the cache, and {missing}"),
-                resources: followed.resources,
+                resources: summary.resources,
                 missing: true,
                 age_seconds: None,
             });
-        } else if followed.behind > 0 {
-            let trouble = followed.trouble.clone();
+        } else if summary.outdated > 0 {
+            let stale_reason = summary.stale_reason.clone();
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: trouble.unwrap_or_else(|| "its first list is in progress".to_owned()),
-                resources: followed.behind,
-                missing: followed.missing,
-                age_seconds: followed.heard_at.map(|at| (now - at) / 1000),
+                reason: stale_reason.unwrap_or_else(|| "its first list is in progress".to_owned()),
+                resources: summary.outdated,
+                missing: summary.missing,
+                age_seconds: summary.last_contact_ms.map(|at| (now - at) / 1000),
             });
         } else if searcher.inner.discovery.is_unexplored(name) {
             // RBAC objects are collected before the other resources are discovered.

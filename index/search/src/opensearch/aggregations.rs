@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Values returned of one facet.
+/// Maximum number of values returned for one facet.
 pub const MAX_VALUES: usize = 1_000;
-/// Values that each shard returns. Where it has no more, counts over several shards are exact.
+/// Maximum number of values that each shard returns. Counts over several shards are exact if no shard has more.
 const MAX_SHARD_VALUES: usize = 20_000;
-/// Words counted by one request, so that it stays below the engine's 65,535 buckets.
-const WORDS_AT_ONCE: usize = 12;
+/// Maximum number of words counted by one request, so that it stays below the engine's 65,535 buckets.
+const WORDS_PER_REQUEST: usize = 12;
 
 /// A field whose values are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Count {
+pub enum CountedField {
     Facet(Facet),
     /// Values of the label of this key.
     Label(String),
@@ -28,27 +28,27 @@ pub enum Count {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValueCounts {
     pub values: Vec<(Arc<str>, u64)>,
-    /// Each count is at most so much too low, because shards left values out. With one shard it is 0.
+    /// Maximum amount by which each count is too low because shards omitted values; 0 with one shard.
     pub error: u64,
-    /// Hits of values that are not returned.
+    /// Number of hits of values that are not returned.
     pub others: u64,
 }
 
-/// The aggregations of an answer, by their places.
-pub fn aggregations(counts: &[Count]) -> Value {
+/// The aggregations of a request, named by their positions in `counts`.
+pub fn aggregations(counts: &[CountedField]) -> Value {
     let named = counts.iter().enumerate().map(|(nth, count)| (nth.to_string(), aggregation(count)));
     Value::Object(named.collect())
 }
 
-fn aggregation(count: &Count) -> Value {
+fn aggregation(count: &CountedField) -> Value {
     let mut terms = json!({
         "size": MAX_VALUES,
         "shard_size": MAX_SHARD_VALUES,
         "order": [{"_count": "desc"}, {"_key": "asc"}],
     });
     match count {
-        Count::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
-        Count::Label(key) => {
+        CountedField::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
+        CountedField::Label(key) => {
             terms["field"] = fields::labels().into();
             terms["include"] = format!("{}.*", literal(&format!("{key}="))).into();
         }
@@ -97,23 +97,23 @@ impl Buckets {
         (self.buckets.into_iter().map(|bucket| (bucket.key, bucket.doc_count)).collect(), incomplete)
     }
 
-    pub fn counts(self, count: &Count) -> ValueCounts {
+    pub fn counts(self, count: &CountedField) -> ValueCounts {
         let prefix = match count {
-            Count::Facet(_) => String::new(),
-            Count::Label(key) => format!("{key}="),
+            CountedField::Facet(_) => String::new(),
+            CountedField::Label(key) => format!("{key}="),
         };
         let value = |bucket: Bucket| Some((Arc::from(bucket.key.strip_prefix(&prefix)?), bucket.doc_count));
         ValueCounts {
             values: self.buckets.into_iter().filter_map(value).collect(),
-            // -1: the engine does not know.
+            // -1: unknown to the engine.
             error: u64::try_from(self.doc_count_error_upper_bound).unwrap_or(u64::MAX),
             others: self.sum_other_doc_count,
         }
     }
 }
 
-/// Searches that count the terms which the ends of phrases begin ([`super::dsl::phrase_ends`]).
-pub fn count_ends(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
+/// Searches that count the terms with the ends of phrases as prefixes ([`super::dsl::phrase_ends`]).
+pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
     let ends: Vec<&String> = ends.iter().collect();
     let search = |ends: &[&String]| {
         let of = |(nth, end): (usize, &&String)| {
@@ -125,11 +125,11 @@ pub fn count_ends(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
         let body = json!({"size": 0, "track_total_hits": false, "aggs": aggregations});
         (ends.iter().map(|end| (*end).clone()).collect(), body)
     };
-    ends.chunks(WORDS_AT_ONCE).map(search).collect()
+    ends.chunks(WORDS_PER_REQUEST).map(search).collect()
 }
 
-/// Ends that begin more terms than a phrase may expand to. What the engine did not count is taken for such an end.
-pub fn wide_ends(ends: &[String], answer: &Value) -> BTreeSet<String> {
+/// Ends that are prefixes of more terms than a phrase may expand to, including ends that the engine did not count.
+pub fn find_wide_ends(ends: &[String], answer: &Value) -> BTreeSet<String> {
     let counted = |nth: usize| answer.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
     let is_wide = |nth: usize| counted(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
     ends.iter().enumerate().filter(|(nth, _)| is_wide(*nth)).map(|(_, end)| end.clone()).collect()
@@ -140,25 +140,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_asked_for_by_place() {
+    fn counts_are_requested_by_position() {
         let ends = BTreeSet::from(["ngin".to_owned(), "op.e".to_owned()]);
-        let aggregations_json =
-            (aggregations(&[Count::Facet(Facet::Image), Count::Label("acme.io/app".into())]), count_ends(&ends));
+        let aggregations_json = (
+            aggregations(&[CountedField::Facet(Facet::Image), CountedField::Label("acme.io/app".into())]),
+            phrase_end_searches(&ends),
+        );
         insta::assert_yaml_snapshot!("aggregations", aggregations_json);
     }
 
     #[test]
-    fn ends_that_begin_too_much_are_wide() {
+    fn ends_with_too_many_terms_are_wide() {
         let ends = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let buckets = |count: usize| json!({"terms": {"buckets": vec![json!({}); count]}});
         let answer = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
-        assert_eq!(wide_ends(&ends, &answer), ends[1..].iter().cloned().collect());
+        assert_eq!(find_wide_ends(&ends, &answer), ends[1..].iter().cloned().collect());
     }
 
     #[test]
     fn many_ends_are_counted_by_several_requests() {
         let ends: BTreeSet<String> = (0..30).map(|nth| format!("end{nth:02}")).collect();
-        let counted = count_ends(&ends);
+        let counted = phrase_end_searches(&ends);
         assert_eq!(counted.len(), 3);
         assert_eq!(counted.into_iter().flat_map(|(ends, _)| ends).collect::<BTreeSet<_>>(), ends);
     }

@@ -5,9 +5,9 @@
 
 use super::dsl::signed;
 use super::fields::{LABELS, facet_name, flat, is_multiple, is_multiple_number, key_name, word_name};
-use super::model::{Document, Facet, Word, chunk_terms, chunks, lowered, scope_terms, tails};
+use super::model::{Document, Facet, Word, chunk_terms, chunks, lower_into, scope_terms, tails};
 use super::paths::{INCOMPLETE, PathTerms};
-use super::terms::{GAP, cut, grams, token, whole};
+use super::terms::{GAP, grams, lower_term, token, truncate_term};
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,19 +29,20 @@ pub struct EngineDocument {
     scope: BTreeSet<String>,
     content: String,
     message: BTreeSet<String>,
-    said: Vec<String>,
+    #[serde(rename = "said")]
+    message_lines: Vec<String>,
     grams: BTreeSet<String>,
     paths: BTreeSet<String>,
 }
 
 impl EngineDocument {
     /// The manifest is read once: its text first, then its messages and its tree.
-    pub fn of(document: &Document) -> Self {
+    pub fn from_document(document: &Document) -> Self {
         let mut engine = Self { id: signed(document.id), ..Self::default() };
         engine.content = content(document.content());
         engine.add_messages(document.messages());
-        let paths = PathTerms::of(document.tree());
-        engine.has.extend(document.has().map(whole));
+        let paths = PathTerms::from_manifest(document.tree());
+        engine.has.extend(document.has().map(lower_term));
         engine.has.extend(paths.incomplete.then(|| INCOMPLETE.to_owned()));
         engine.paths = paths.terms;
         engine.add_words(document);
@@ -56,18 +57,18 @@ impl EngineDocument {
     fn add_words(&mut self, document: &Document) {
         for (word, value) in &document.words {
             if let Some(name) = word_name(*word) {
-                self.w.entry(name).or_default().insert(whole(value));
+                self.w.entry(name).or_default().insert(lower_term(value));
             }
             if *word != Word::Qualified {
-                self.exact.insert(cut(&format!("{}={value}", word.name())).to_owned());
+                self.exact.insert(truncate_term(&format!("{}={value}", word.name())).to_owned());
             }
             if *word == Word::Label {
                 let labels = self.f.entry(LABELS.into()).or_default();
-                labels.insert(cut(value).to_owned());
+                labels.insert(truncate_term(value).to_owned());
             }
         }
         let anything = document.anything(false).filter(|(word, _)| *word != Word::Name);
-        let anything: BTreeSet<String> = anything.map(|(_, value)| whole(value)).collect();
+        let anything: BTreeSet<String> = anything.map(|(_, value)| lower_term(value)).collect();
         if let Some(name) = word_name(Word::Anything).filter(|_| !anything.is_empty()) {
             self.w.insert(name, anything);
         }
@@ -89,7 +90,7 @@ impl EngineDocument {
             found.map(|(_, value)| value.as_str()).unwrap_or_default()
         };
         for (facet, value) in &document.facets {
-            let value = cut(value).to_owned();
+            let value = truncate_term(value).to_owned();
             if is_multiple(*facet) {
                 self.s.entry(facet_name(*facet)).or_insert_with(|| value.clone().into());
             }
@@ -101,11 +102,11 @@ impl EngineDocument {
     fn add_messages(&mut self, messages: &[String]) {
         let mut lower = String::new();
         for message in messages {
-            lowered(&mut lower, message);
+            lower_into(&mut lower, message);
             self.message.extend(chunks(&lower).flat_map(chunk_terms).map(|term| token(term).into_owned()));
             let lines: Vec<String> = chunks(&lower).map(line).collect();
             if !lines.is_empty() {
-                self.said.push(lines.join("\n"));
+                self.message_lines.push(lines.join("\n"));
             }
         }
     }
@@ -121,7 +122,7 @@ fn line(chunk: &str) -> String {
 /// The distinct terms of the manifest, one per line.
 fn content(text: &str) -> String {
     let mut lower = String::new();
-    lowered(&mut lower, text);
+    lower_into(&mut lower, text);
     let terms: BTreeSet<&str> = chunks(&lower).flat_map(chunk_terms).collect();
     let terms: Vec<Cow<'_, str>> = terms.into_iter().map(token).collect();
     terms.join("\n")

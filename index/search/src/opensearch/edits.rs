@@ -1,42 +1,44 @@
 //! Words within some edits of another one as a regular expression, because engines have no fuzzy prefix query.
 //!
 //! Edits are insertions, deletions, substitutions and swaps of neighbours, none of which touches a place twice, as
-//! [`crate::plan::patterns::near`] counts them. A word is halved: either each half takes its share of the edits, or a swap
+//! [`crate::plan::patterns::is_within_edits`] counts them. A word is halved: either each half takes its share of the edits, or a swap
 //! straddles the middle. The pattern grows only slightly faster than the word; listing every edit at every position took
 //! 48,000 characters for 29 letters and two edits.
 
 use super::regex::literal;
 
 /// The pattern of all strings within `distance` edits of a word, in Lucene's dialect. The distance is 2 at most.
-pub fn near(word: &str, distance: u8) -> String {
+pub fn fuzzy_pattern(word: &str, distance: u8) -> String {
     let word: Vec<char> = word.chars().collect();
-    within(&word, distance)
+    pattern_within(&word, distance)
 }
 
 fn text(word: &[char]) -> String {
     literal(&word.iter().collect::<String>())
 }
 
-fn within(word: &[char], distance: u8) -> String {
+fn pattern_within(word: &[char], distance: u8) -> String {
     match (word, distance) {
         (_, 0) => text(word),
         ([], _) => ".?".repeat(distance.into()),
         ([_], 1) => format!("(.?{0}?|{0}.)", text(word)),
         ([_], _) => format!("(.?.?|{0}..|.{0}.|..{0})", text(word)),
-        _ => halves(word, distance),
+        _ => split_pattern(word, distance),
     }
 }
 
-fn halves(word: &[char], distance: u8) -> String {
+fn split_pattern(word: &[char], distance: u8) -> String {
     let (left, right) = word.split_at(word.len() / 2);
-    let apart = (0..=distance).map(|edits| [within(left, edits), within(right, distance - edits)].concat());
+    let apart =
+        (0..=distance).map(|edits| [pattern_within(left, edits), pattern_within(right, distance - edits)].concat());
     let mut parts: Vec<String> = apart.collect();
     if let ([before @ .., last], [first, behind @ ..]) = (left, right)
         && last != first
     {
         let swapped = text(&[*first, *last]);
-        let across = (0..distance)
-            .map(|edits| [within(before, edits), swapped.clone(), within(behind, distance - 1 - edits)].concat());
+        let across = (0..distance).map(|edits| {
+            [pattern_within(before, edits), swapped.clone(), pattern_within(behind, distance - 1 - edits)].concat()
+        });
         parts.extend(across);
     }
     format!("({})", parts.join("|"))
@@ -57,16 +59,16 @@ mod tests {
 
         #[test]
         fn edits_are_counted_as_by_the_model(word in "[abc-]{0,6}", term in "[abc-]{0,9}", distance in 0..3_u8) {
-            let pattern = near(&word, distance);
-            prop_assert_eq!(matches(&pattern, &term), patterns::near(&term, &word, distance, false), "{}", pattern);
+            let pattern = fuzzy_pattern(&word, distance);
+            prop_assert_eq!(matches(&pattern, &term), patterns::is_within_edits(&term, &word, distance, false), "{}", pattern);
             let begins = matches(&format!("{pattern}.*"), &term);
-            prop_assert_eq!(begins, patterns::near(&term, &word, distance, true), "{}", pattern);
+            prop_assert_eq!(begins, patterns::is_within_edits(&term, &word, distance, true), "{}", pattern);
         }
     }
 
     #[test]
     fn patterns_stay_short() {
-        let length = |letters: usize, distance| near(&"abcdefghij".repeat(8)[..letters], distance).len();
+        let length = |letters: usize, distance| fuzzy_pattern(&"abcdefghij".repeat(8)[..letters], distance).len();
         let lengths = [length(21, 1), length(21, 2), length(29, 2), length(63, 2)];
         assert!(lengths[3] < 20_000, "{lengths:?}");
     }

@@ -19,7 +19,7 @@ pub const CONTENT: &str = "content";
 /// Terms of messages.
 pub const MESSAGE: &str = "message";
 /// Messages with the order of their chunks.
-pub const SAID: &str = "said";
+pub const MESSAGE_LINES: &str = "said";
 /// Names and other strings as windows of three characters.
 pub const GRAMS: &str = "grams";
 /// `path␟value` of the manifest.

@@ -7,7 +7,7 @@
 //! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
 //! these are pure. The engine does not analyze text: terms are created here, for documents and queries.
 //!
-//! [`engine`] puts both together as [`crate::engine::Engine`]: the writer follows the store, searches are translated.
+//! [`engine`] combines both into [`crate::engine::Engine`]: the writer follows the store, searches are translated.
 
 pub mod aggregations;
 pub mod bulk;

@@ -2,10 +2,12 @@
 
 pub(super) use crate::document::Document;
 pub(super) use crate::document::columns::{Facet, Key, Number, Word, scope_terms};
-pub(super) use crate::document::tokens::{MAX_CHUNK, begins_terms, chunks, lowered, tails, terms as chunk_terms};
+pub(super) use crate::document::tokens::{
+    MAX_CHUNK, chunks, lower_into, matches_by_prefix, tails, terms as chunk_terms,
+};
 pub(super) use crate::plan::FleetFacts;
-pub(super) use crate::plan::paths::{Step, Want, amount, written};
-pub(super) use crate::plan::patterns::MOST_EDITS;
+pub(super) use crate::plan::paths::{PathCondition, Step, numeric_value, scalar_text};
+pub(super) use crate::plan::patterns::MAX_EDITS;
 pub(super) use crate::plan::predicate::{Match, Numbers, PathTest, Test};
 pub(super) use crate::plan::score;
-pub(super) use crate::plan::sort::{OfCluster, Rank, Ranked, Sort, SortBy, SortPosition};
+pub(super) use crate::plan::sort::{ClusterProperty, Rank, Ranked, Sort, SortBy, SortPosition};

@@ -62,7 +62,7 @@ impl Node {
     }
 
     /// The JSON of an answer that succeeds.
-    pub fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Value {
         let (status, answer) = self.send(method, path, body);
         assert!(status < 300, "{method} {path}: {status} {answer}\n{}", body.chars().take(2_000).collect::<String>());
         answer

@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::signed;
 use super::fields::{self, ID};
-use super::model::{Facet, FleetFacts, OfCluster, Rank, Ranked, Sort, SortBy, SortPosition, Word};
+use super::model::{ClusterProperty, Facet, FleetFacts, Rank, Ranked, Sort, SortBy, SortPosition, Word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ const RELEVANCE: u64 = 1 << 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     #[error("relevance, region, zone and provider must be adjacent in a sort")]
-    Apart,
+    NotAdjacent,
     #[error("there are too many regions, zones and providers to sort by all of these at once")]
-    Places,
+    TooManyValues,
 }
 
 /// A hit that an engine returned in another form than was requested.
@@ -38,39 +38,39 @@ pub enum HitError {
 #[derive(Debug, Clone, PartialEq)]
 enum Column {
     Relevance { weight: u64 },
-    Cluster { weight: u64, places: Places },
+    Cluster { weight: u64, cluster_ranks: ClusterRanks },
     Number { field: String, descending: bool },
     Text { field: String, descending: bool },
 }
 
 /// Regions, zones or providers of clusters, in order.
 #[derive(Debug, Clone, PartialEq)]
-struct Places {
+struct ClusterRanks {
     /// Clusters by their region, zone or provider.
     clusters: BTreeMap<String, Vec<String>>,
     descending: bool,
 }
 
-impl Places {
-    fn of(of: OfCluster, descending: bool, world: &FleetFacts) -> Self {
+impl ClusterRanks {
+    fn new(property: ClusterProperty, descending: bool, facts: &FleetFacts) -> Self {
         let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for cluster in &world.clusters {
-            if let Some(text) = of.of(cluster) {
+        for cluster in &facts.clusters {
+            if let Some(text) = property.value_of(cluster) {
                 clusters.entry(text.to_owned()).or_default().push(cluster.name.clone());
             }
         }
         Self { clusters, descending }
     }
 
-    /// Score of a place: the first place has the highest score, no place has none. A value that no cluster has any
-    /// more is between two others.
-    fn digit(&self, text: &str) -> f64 {
+    /// Score of a value: the first value has the highest score, and no value has none. A value that no cluster has any
+    /// more lies between its neighbours.
+    fn rank_score(&self, text: &str) -> f64 {
         let before = self.clusters.keys().take_while(|other| other.as_str() < text).count();
-        let worth = if self.descending { before + 1 } else { self.clusters.len() - before };
+        let score = if self.descending { before + 1 } else { self.clusters.len() - before };
         match (self.clusters.contains_key(text), self.descending) {
-            (true, _) => worth as f64,
-            (false, true) => worth as f64 - 0.5,
-            (false, false) => worth as f64 + 0.5,
+            (true, _) => score as f64,
+            (false, true) => score as f64 - 0.5,
+            (false, false) => score as f64 + 0.5,
         }
     }
 
@@ -92,52 +92,54 @@ pub struct Order {
 }
 
 impl Order {
-    pub fn of(sort: &[Sort], world: &FleetFacts) -> Result<Self, OrderError> {
+    pub fn new(sort: &[Sort], facts: &FleetFacts) -> Result<Self, OrderError> {
         let column = |sort: &Sort| match sort.by {
             SortBy::Relevance => Column::Relevance { weight: 1 },
-            SortBy::Cluster(of) => Column::Cluster { weight: 1, places: Places::of(of, sort.descending, world) },
+            SortBy::Cluster(property) => {
+                Column::Cluster { weight: 1, cluster_ranks: ClusterRanks::new(property, sort.descending, facts) }
+            }
             SortBy::Number(number) => {
                 Column::Number { field: fields::sort_number(number), descending: sort.descending }
             }
             SortBy::Text(facet) => Column::Text { field: fields::sort_facet(facet), descending: sort.descending },
         };
         let mut order = Self { columns: sort.iter().map(column).collect() };
-        order.weigh()?;
+        order.assign_weights()?;
         Ok(order)
     }
 
     /// Assigns digits of one number to the columns that are scores, the lowest to the last column.
-    fn weigh(&mut self) -> Result<(), OrderError> {
+    fn assign_weights(&mut self) -> Result<(), OrderError> {
         let is_score: Vec<bool> = self.columns.iter().map(Column::is_score).collect();
         if is_score.chunk_by(|a, b| a == b).filter(|run| run.contains(&true)).count() > 1 {
-            return Err(OrderError::Apart);
+            return Err(OrderError::NotAdjacent);
         }
         let mut next = 1_u64;
         for column in self.columns.iter_mut().rev() {
             let (weight, radix) = match column {
                 Column::Relevance { weight } => (weight, RELEVANCE),
-                Column::Cluster { weight, places } => (weight, places.radix()),
+                Column::Cluster { weight, cluster_ranks } => (weight, cluster_ranks.radix()),
                 Column::Number { .. } | Column::Text { .. } => continue,
             };
             *weight = next;
             next = next.saturating_mul(radix);
         }
         let by_clusters = self.columns.iter().any(|column| matches!(column, Column::Cluster { .. }));
-        if by_clusters && next > MAX_SCORE { Err(OrderError::Places) } else { Ok(()) }
+        if by_clusters && next > MAX_SCORE { Err(OrderError::TooManyValues) } else { Ok(()) }
     }
 
     /// Clauses that the order adds to a query.
     pub fn clauses(&self) -> usize {
-        self.clusters().map(|(_, places)| places.clusters.len()).sum()
+        self.clusters().map(|(_, cluster_ranks)| cluster_ranks.clusters.len()).sum()
     }
 
     fn has_relevance(&self) -> bool {
         self.columns.iter().any(|column| matches!(column, Column::Relevance { .. }))
     }
 
-    fn clusters(&self) -> impl Iterator<Item = (u64, &Places)> {
+    fn clusters(&self) -> impl Iterator<Item = (u64, &ClusterRanks)> {
         self.columns.iter().filter_map(|column| match column {
-            Column::Cluster { weight, places } => Some((*weight, places)),
+            Column::Cluster { weight, cluster_ranks } => Some((*weight, cluster_ranks)),
             _ => None,
         })
     }
@@ -163,7 +165,8 @@ impl Order {
             parts["must"] = scored.into();
         }
         if by_clusters {
-            parts["should"] = self.clusters().flat_map(|(weight, places)| worth(weight, places)).collect();
+            parts["should"] =
+                self.clusters().flat_map(|(weight, cluster_ranks)| score_clauses(weight, cluster_ranks)).collect();
         }
         json!({"bool": parts})
     }
@@ -196,10 +199,10 @@ impl Order {
         let mut score: Option<(usize, f64)> = None;
         for (nth, column) in self.columns.iter().enumerate() {
             let rank = position.ranks.get(nth);
-            let worth = match (column, rank) {
+            let digits = match (column, rank) {
                 (Column::Relevance { weight }, Some(Rank::Score(score))) => f64::from(*score) * *weight as f64,
-                (Column::Cluster { weight, places }, Some(Rank::Text(Some(text)))) => {
-                    places.digit(text) * *weight as f64
+                (Column::Cluster { weight, cluster_ranks }, Some(Rank::Text(Some(text)))) => {
+                    cluster_ranks.rank_score(text) * *weight as f64
                 }
                 (Column::Relevance { .. } | Column::Cluster { .. }, _) => 0.0,
                 (Column::Number { .. }, Some(Rank::Number(Some(number)))) => {
@@ -220,9 +223,9 @@ impl Order {
                 }
             };
             match &mut score {
-                Some((_, sum)) => *sum += worth,
+                Some((_, sum)) => *sum += digits,
                 None => {
-                    score = Some((values.len(), worth));
+                    score = Some((values.len(), digits));
                     values.push(Value::Null);
                 }
             }
@@ -269,11 +272,11 @@ impl Order {
             None => score.unwrap_or_default(),
         };
         let name = name.as_str().unwrap_or_default().to_owned();
-        Ok(Ranked { position: SortPosition { ranks, name, id: id.cast_unsigned() }, score, past: None })
+        Ok(Ranked { position: SortPosition { ranks, name, id: id.cast_unsigned() }, score, ended_by: None })
     }
 
     /// True if the engine returns the relevance of hits; otherwise their scores are 0 and are computed for the returned hits.
-    pub fn tells_scores(&self) -> bool {
+    pub fn returns_relevance(&self) -> bool {
         self.has_relevance() || self.clusters().next().is_none()
     }
 }
@@ -288,7 +291,9 @@ impl Column {
         let digits = || value.as_f64().map(|score| score.round() as u64).ok_or_else(wrong);
         Ok(match self {
             Self::Relevance { weight } => Rank::Score((digits()? / weight % RELEVANCE) as f32),
-            Self::Cluster { weight, places } => Rank::Text(places.text(digits()? / weight % places.radix())),
+            Self::Cluster { weight, cluster_ranks } => {
+                Rank::Text(cluster_ranks.text(digits()? / weight % cluster_ranks.radix()))
+            }
             Self::Number { descending, .. } => {
                 let number = value.as_i64().ok_or_else(wrong)?;
                 Rank::Number((number != missing(*descending)).then_some(number))
@@ -304,13 +309,13 @@ fn missing(descending: bool) -> i64 {
     if descending { i64::MIN } else { i64::MAX }
 }
 
-fn worth(weight: u64, places: &Places) -> Vec<Value> {
-    let worth = |(text, clusters): (&String, &Vec<String>)| {
-        let names = clusters.iter().map(|name| super::terms::whole(name).into()).collect();
-        let score = places.digit(text) * weight as f64;
-        query::worth(query::terms(&fields::word(Word::Cluster), names), score as f32).scored()
+fn score_clauses(weight: u64, cluster_ranks: &ClusterRanks) -> Vec<Value> {
+    let clause = |(text, clusters): (&String, &Vec<String>)| {
+        let names = clusters.iter().map(|name| super::terms::lower_term(name).into()).collect();
+        let score = cluster_ranks.rank_score(text) * weight as f64;
+        query::constant_score(query::terms(&fields::word(Word::Cluster), names), score as f32).scored()
     };
-    places.clusters.iter().map(worth).collect()
+    cluster_ranks.clusters.iter().map(clause).collect()
 }
 
 #[cfg(test)]
@@ -320,7 +325,7 @@ mod tests {
     use crate::plan::ClusterFacts;
     use rstest::rstest;
 
-    fn world() -> FleetFacts {
+    fn fleet_facts() -> FleetFacts {
         let regions = [("m1", "eu"), ("m2", "us"), ("m3", "eu"), ("m4", ""), ("m5", "asia")];
         let cluster = |(name, region): (&str, &str)| ClusterFacts {
             name: name.into(),
@@ -333,8 +338,8 @@ mod tests {
 
     fn sort(text: &str) -> Vec<Sort> {
         let named = |column: &str| match column.strip_prefix('-') {
-            Some(column) => Sort::named(column, true).unwrap(),
-            None => Sort::named(column, false).unwrap(),
+            Some(column) => Sort::by_field(column, true).unwrap(),
+            None => Sort::by_field(column, false).unwrap(),
         };
         text.split_whitespace().map(named).collect()
     }
@@ -349,8 +354,8 @@ mod tests {
     #[case::region_and_relevance("region relevance ready", vec![json!(3.0 * 32_768.0 + 41.0), json!(7)],
         vec![Rank::Text(Some("asia".into())), Rank::Score(41.0), Rank::Number(Some(7))])]
     #[case::relevance_and_region("relevance -region", vec![json!(41.0 * 4.0 + 1.0)], vec![Rank::Score(41.0), Rank::Text(Some("asia".into()))])]
-    fn places_go_there_and_back(#[case] columns: &str, #[case] values: Vec<Value>, #[case] ranks: Vec<Rank>) {
-        let order = Order::of(&sort(columns), &world()).unwrap();
+    fn cursors_round_trip(#[case] columns: &str, #[case] values: Vec<Value>, #[case] ranks: Vec<Rank>) {
+        let order = Order::new(&sort(columns), &fleet_facts()).unwrap();
         let values = [values, vec![json!("web"), json!(-1)]].concat();
         let hit = order.ranked(Some(1.5), &values).unwrap();
         assert_eq!(hit.position, SortPosition { ranks, name: "web".into(), id: u64::MAX });
@@ -360,31 +365,31 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_gone_lies_between_two_others() {
+    fn an_unknown_region_is_ordered_between_its_neighbours() {
         for (columns, expected) in [("region", 1.5), ("-region", 2.5)] {
-            let order = Order::of(&sort(columns), &world()).unwrap();
+            let order = Order::new(&sort(columns), &fleet_facts()).unwrap();
             let position = SortPosition { ranks: vec![Rank::Text(Some("mars".into()))], name: "web".into(), id: 1 };
             assert_eq!(order.search_after(&position)[0], expected);
         }
     }
 
     #[test]
-    fn places_are_worth_scores() {
-        let order = Order::of(&sort("region relevance"), &world()).unwrap();
-        let word = query::worth(query::term("w.name", "web"), 100.0);
+    fn cluster_ranks_become_scores() {
+        let order = Order::new(&sort("region relevance"), &fleet_facts()).unwrap();
+        let word = query::constant_score(query::term("w.name", "web"), 100.0);
         insta::assert_yaml_snapshot!("by_region_and_relevance", order.query(&word, Some(&query::term("scope", "m1"))));
-        let order = Order::of(&sort("-region restarts"), &world()).unwrap();
-        insta::assert_yaml_snapshot!("by_region", (order.query(&word, None), order.sort(), order.tells_scores()));
+        let order = Order::new(&sort("-region restarts"), &fleet_facts()).unwrap();
+        insta::assert_yaml_snapshot!("by_region", (order.query(&word, None), order.sort(), order.returns_relevance()));
     }
 
     #[test]
     fn some_orders_are_refused() {
-        assert_eq!(Order::of(&sort("region name relevance"), &world()), Err(OrderError::Apart));
+        assert_eq!(Order::new(&sort("region name relevance"), &fleet_facts()), Err(OrderError::NotAdjacent));
         let cluster =
             |nth: usize| ClusterFacts { name: format!("m{nth}"), region: format!("r{nth}"), ..ClusterFacts::default() };
         let many = FleetFacts { clusters: (0..600).map(cluster).collect(), ..FleetFacts::default() };
-        assert_eq!(Order::of(&sort("region relevance"), &many), Err(OrderError::Places));
-        assert!(Order::of(&sort("region"), &many).is_ok());
-        assert!(Order::of(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());
+        assert_eq!(Order::new(&sort("region relevance"), &many), Err(OrderError::TooManyValues));
+        assert!(Order::new(&sort("region"), &many).is_ok());
+        assert!(Order::new(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());
     }
 }

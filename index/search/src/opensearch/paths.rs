@@ -4,11 +4,11 @@
 //! `path␞` with 16 hexadecimal digits in numeric order. A value that is too long is indexed as `path␝`, an object or list without
 //! any value as its path alone. Keys with dots or brackets are written in brackets, as in the query language.
 
-use super::dsl::query::{self, Bound, MAX_BEGINNING, Query};
+use super::dsl::query::{self, Bound, MAX_PREFIX_BYTES, Query};
 use super::fields::{HAS, PATHS};
-use super::model::{PathTest, Step, Test, Want, amount, written};
+use super::model::{PathCondition, PathTest, Step, Test, numeric_value, scalar_text};
 use super::regex::{literal, lucene, wildcard_literal};
-use super::terms::private;
+use super::terms::private_use_char;
 use crowsnest_query::Compare;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub struct PathTerms {
 }
 
 impl PathTerms {
-    pub fn of(manifest: &Value) -> Self {
+    pub fn from_manifest(manifest: &Value) -> Self {
         let mut terms = Self::default();
         terms.visit(manifest, &mut String::new());
         terms
@@ -100,20 +100,21 @@ impl PathTerms {
     }
 
     fn visit_scalar(&mut self, value: &Value, path: &str) {
-        let text = written(value).to_lowercase();
+        let text = scalar_text(value).to_lowercase();
         match text.len() <= MAX_VALUE {
             true => self.add(format!("{path}{VALUE}{text}")),
             false => self.add(format!("{path}{LONG}")),
         }
-        if let Some(number) = amount(value) {
-            self.add(numbered(path, number));
+        if let Some(number) = numeric_value(value) {
+            self.add(number_term(path, number));
         }
     }
 }
 
 /// Keys are compared without regard to the case of ASCII letters.
 fn push_step(path: &mut String, key: &str) {
-    let key: String = key.to_ascii_lowercase().chars().map(|c| if is_reserved(c) { private(c) } else { c }).collect();
+    let key: String =
+        key.to_ascii_lowercase().chars().map(|c| if is_reserved(c) { private_use_char(c) } else { c }).collect();
     if key.is_empty() || key.contains(['.', '[']) {
         path.push('[');
         path.push_str(&key);
@@ -131,12 +132,12 @@ fn is_reserved(c: char) -> bool {
     matches!(c, ']' | LONG | NUMBER | VALUE)
 }
 
-fn numbered(path: &str, number: f64) -> String {
-    format!("{path}{NUMBER}{:016x}", ordered(number))
+fn number_term(path: &str, number: f64) -> String {
+    format!("{path}{NUMBER}{:016x}", order_bits(number))
 }
 
 /// A number as an integer of the same order; positive and negative zero are equal.
-fn ordered(number: f64) -> u64 {
+fn order_bits(number: f64) -> u64 {
     let bits = (number + 0.0).to_bits();
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
 }
@@ -146,30 +147,30 @@ fn ordered(number: f64) -> u64 {
 pub struct PathQuery {
     /// Finds objects that match by their terms.
     pub query: Query,
-    /// Find objects with incomplete terms, whose manifests have to be read.
-    pub unsure: Vec<Query>,
+    /// Queries for objects with incomplete terms, whose manifests have to be read.
+    pub undecided: Vec<Query>,
 }
 
 /// Translates a condition; `None` if terms cannot decide it and manifests have to be read.
 pub fn path_query(test: &PathTest) -> Option<PathQuery> {
     let path = path_of(&test.steps)?;
-    let mut unsure = vec![query::term(HAS, INCOMPLETE)];
-    let query = match &test.wanted {
-        Want::Exists => exists(&path),
-        Want::Test(test) => {
-            unsure.push(query::term(PATHS, &format!("{path}{LONG}")));
-            tested(&path, test)?
+    let mut undecided = vec![query::term(HAS, INCOMPLETE)];
+    let query = match &test.condition {
+        PathCondition::Exists => exists(&path),
+        PathCondition::Test(test) => {
+            undecided.push(query::term(PATHS, &format!("{path}{LONG}")));
+            test_query(&path, test)?
         }
-        Want::Exactly(wanted) if has_no_case(wanted) => {
-            unsure.push(query::term(PATHS, &format!("{path}{LONG}")));
-            tested(&path, &Test::Equals(wanted.clone()))?
+        PathCondition::Exactly(wanted) if has_no_case(wanted) => {
+            undecided.push(query::term(PATHS, &format!("{path}{LONG}")));
+            test_query(&path, &Test::Equals(wanted.clone()))?
         }
         // Terms are in lower case.
-        Want::Exactly(_) => return None,
-        Want::Compare(compare, number) => compared(&path, *compare, *number),
-        Want::Between(from, to) => between(&path, *from, *to),
+        PathCondition::Exactly(_) => return None,
+        PathCondition::Compare(compare, number) => comparison_query(&path, *compare, *number),
+        PathCondition::Between(from, to) => range_query(&path, *from, *to),
     };
-    Some(PathQuery { query, unsure })
+    Some(PathQuery { query, undecided })
 }
 
 fn path_of(steps: &[Step]) -> Option<String> {
@@ -197,7 +198,7 @@ fn exists(path: &str) -> Query {
     ])
 }
 
-fn tested(path: &str, test: &Test) -> Option<Query> {
+fn test_query(path: &str, test: &Test) -> Option<Query> {
     let start = format!("{path}{VALUE}");
     Some(match test {
         Test::Equals(text) if text.len() > MAX_VALUE => query::none(),
@@ -206,17 +207,17 @@ fn tested(path: &str, test: &Test) -> Option<Query> {
         Test::Contains(part) => {
             query::wildcard(PATHS, &format!("{}*{}*", wildcard_literal(&start), wildcard_literal(part)))
         }
-        Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_BEGINNING => return None,
+        Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_PREFIX_BYTES => return None,
         Test::Regex(pattern) => query::regexp(PATHS, &format!("{}({})", literal(&start), lucene(pattern).ok()?)),
         Test::Near(word, distance, false) => {
-            query::regexp(PATHS, &format!("{}{}", literal(&start), super::edits::near(word, *distance)))
+            query::regexp(PATHS, &format!("{}{}", literal(&start), super::edits::fuzzy_pattern(word, *distance)))
         }
         Test::Near(..) => return None,
     })
 }
 
-fn compared(path: &str, compare: Compare, number: f64) -> Query {
-    let at = || numbered(path, number);
+fn comparison_query(path: &str, compare: Compare, number: f64) -> Query {
+    let at = || number_term(path, number);
     let (start, end) = (Bound::Included(format!("{path}{NUMBER}")), Bound::Excluded(format!("{path}{VALUE}")));
     match compare {
         Compare::Less => query::range(PATHS, start, Bound::Excluded(at())),
@@ -231,10 +232,10 @@ fn compared(path: &str, compare: Compare, number: f64) -> Query {
     }
 }
 
-fn between(path: &str, from: Option<f64>, to: Option<f64>) -> Query {
-    let start = from.map_or_else(|| format!("{path}{NUMBER}"), |from| numbered(path, from));
+fn range_query(path: &str, from: Option<f64>, to: Option<f64>) -> Query {
+    let start = from.map_or_else(|| format!("{path}{NUMBER}"), |from| number_term(path, from));
     let end = match to {
-        Some(to) => Bound::Included(numbered(path, to)),
+        Some(to) => Bound::Included(number_term(path, to)),
         None => Bound::Excluded(format!("{path}{VALUE}")),
     };
     query::range(PATHS, Bound::Included(start), end)
@@ -246,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn shown(terms: &PathTerms) -> Vec<String> {
+    fn term_texts(terms: &PathTerms) -> Vec<String> {
         let show = |term: &String| term.replace(VALUE, "=").replace(NUMBER, "#").replace(LONG, "~");
         terms.terms.iter().map(show).collect()
     }
@@ -256,9 +257,9 @@ mod tests {
         let manifest = json!({"metadata": {"labels": {"app.kubernetes.io/name": "Web"}, "finalizers": []},
             "spec": {"replicas": 3, "containers": [{"image": "nginx"}, {"image": "redis", "memory": "1Ki"}],
                 "nothing": null, "long": "x".repeat(300), "a]b": true}});
-        let terms = PathTerms::of(&manifest);
+        let terms = PathTerms::from_manifest(&manifest);
         assert_eq!(
-            shown(&terms),
+            term_texts(&terms),
             [
                 "metadata.finalizers",
                 "metadata.labels[app.kubernetes.io/name]=web",
@@ -276,17 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn what_terms_do_not_say_is_noted() {
-        assert!(PathTerms::of(&json!({"data": {"README": "a", "readme": "b"}})).incomplete);
+    fn incomplete_terms_are_marked() {
+        assert!(PathTerms::from_manifest(&json!({"data": {"README": "a", "readme": "b"}})).incomplete);
         let many: Vec<String> = (0..4_000).map(|nth| format!("{nth:0200}")).collect();
-        assert!(PathTerms::of(&json!({ "data": many })).incomplete);
-        assert!(PathTerms::of(&json!({"x".repeat(MAX_PATH + 1): {"b": 1}})).incomplete);
+        assert!(PathTerms::from_manifest(&json!({ "data": many })).incomplete);
+        assert!(PathTerms::from_manifest(&json!({"x".repeat(MAX_PATH + 1): {"b": 1}})).incomplete);
     }
 
     proptest! {
         #[test]
         fn numbers_keep_their_order(a in prop::num::f64::NORMAL | prop::num::f64::ZERO, b in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
-            prop_assert_eq!(Some(numbered("", a).cmp(&numbered("", b))), a.partial_cmp(&b));
+            prop_assert_eq!(Some(number_term("", a).cmp(&number_term("", b))), a.partial_cmp(&b));
         }
     }
 }

@@ -25,11 +25,11 @@ pub fn lucene(pattern: &str) -> Result<String, RegexError> {
     let hir = regex_syntax::Parser::new().parse(pattern).map_err(|error| RegexError::Syntax(Box::new(error)))?;
     let mut written = String::new();
     write(&mut written, &hir)?;
-    limited(written)
+    limit_length(written)
 }
 
 /// The pattern, unless it is too long for an engine.
-pub fn limited(pattern: String) -> Result<String, RegexError> {
+pub fn limit_length(pattern: String) -> Result<String, RegexError> {
     let length = pattern.encode_utf16().count();
     if length > MAX_REGEX { Err(RegexError::Length(length)) } else { Ok(pattern) }
 }

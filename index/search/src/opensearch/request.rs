@@ -1,6 +1,6 @@
 //! One search of an engine, assembled.
 
-use super::aggregations::{Count, aggregations};
+use super::aggregations::{CountedField, aggregations};
 use super::dsl::query::Query;
 use super::dsl::{DslError, MAX_REQUEST_CLAUSES};
 use super::model::SortPosition;
@@ -18,11 +18,11 @@ pub struct Search<'a> {
     /// The documents that the caller may read; `None` for those who may read everything.
     pub rights: Option<&'a Query>,
     pub order: &'a Order,
-    /// Hits up to here were shown before.
+    /// The last hit of the previous page.
     pub after: Option<&'a SortPosition>,
-    /// Hits to return.
+    /// Maximum number of hits to return.
     pub keep: usize,
-    pub counts: &'a [Count],
+    pub counts: &'a [CountedField],
     /// Best effort: an engine checks it between segments, so the caller keeps a deadline of its own.
     pub timeout: Duration,
 }
@@ -63,14 +63,14 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opensearch::dsl::query::{any, term, worth};
+    use crate::opensearch::dsl::query::{any, constant_score, term};
     use crate::opensearch::model::{Facet, FleetFacts, Rank, Sort};
 
     #[test]
     fn a_search_is_assembled() {
-        let (matches, rights) = (worth(term("w.name", "web"), 100.0), term("scope", "m1"));
-        let sort = [Sort::RELEVANCE, Sort::named("restarts", true).unwrap()];
-        let order = Order::of(&sort, &FleetFacts::default()).unwrap();
+        let (matches, rights) = (constant_score(term("w.name", "web"), 100.0), term("scope", "m1"));
+        let sort = [Sort::RELEVANCE, Sort::by_field("restarts", true).unwrap()];
+        let order = Order::new(&sort, &FleetFacts::default()).unwrap();
         let after = SortPosition { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
         let search = Search {
             matches: &matches,
@@ -78,7 +78,7 @@ mod tests {
             order: &order,
             after: Some(&after),
             keep: 50,
-            counts: &[Count::Facet(Facet::Kind)],
+            counts: &[CountedField::Facet(Facet::Kind)],
             timeout: Duration::from_millis(1_500),
         };
         insta::assert_yaml_snapshot!("search", search.body().unwrap());
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn conditions_and_rights_are_counted_together() {
         let many = |count: usize| any((0..count).map(|nth| term("w.name", &nth.to_string())).collect());
-        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &FleetFacts::default()).unwrap());
+        let (matches, rights, order) = (many(900), many(101), Order::new(&[], &FleetFacts::default()).unwrap());
         let search = Search {
             matches: &matches,
             rights: None,

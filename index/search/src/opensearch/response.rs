@@ -1,4 +1,4 @@
-//! Answers to a search, with what is missing in them.
+//! Responses to a search, and the reasons why they may be incomplete.
 //!
 //! An engine answers HTTP 200 when shards have no copy, with `failed` 0 (OpenSearch) and fewer hits.
 
@@ -59,9 +59,9 @@ pub struct SearchResponse {
     pub hits: Vec<Ranked>,
     /// All hits, also those that were shown before.
     pub total: u64,
-    /// There are hits behind these.
+    /// There are more hits after these.
     pub more: bool,
-    /// By the places of [`Search::counts`].
+    /// In the order of [`Search::counts`].
     pub counts: Vec<ValueCounts>,
     /// Empty for a complete answer.
     pub partial: Vec<Partial>,
@@ -78,7 +78,7 @@ pub(super) struct Page {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct RawResponse {
     timed_out: bool,
     #[serde(default)]
     terminated_early: bool,
@@ -131,10 +131,10 @@ pub(super) struct EngineHit {
 
 impl SearchResponse {
     /// Reads the answer to a search.
-    pub fn read(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
-        let mut answer: Answer = serde_json::from_slice(body)?;
+    pub fn parse(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
+        let mut answer: RawResponse = serde_json::from_slice(body)?;
         let mut partial = answer.partial(search.keep > 0);
-        let Answer { hits, mut aggregations, .. } = answer;
+        let RawResponse { hits, mut aggregations, .. } = answer;
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
         partial.extend((total.relation != "eq").then_some(Partial::Total));
         let counts = search.counts.iter().enumerate().map(|(nth, count)| {
@@ -154,21 +154,21 @@ impl SearchResponse {
 
 impl Page {
     /// Reads the answer to a search without a total.
-    pub fn read(body: &[u8]) -> Result<Self, ResponseError> {
-        let mut answer: Answer = serde_json::from_slice(body)?;
+    pub fn parse(body: &[u8]) -> Result<Self, ResponseError> {
+        let mut answer: RawResponse = serde_json::from_slice(body)?;
         Ok(Self { partial: answer.partial(true), hits: answer.hits.hits, point_in_time: answer.pit_id })
     }
 }
 
-/// Reads the only aggregation of an answer, and what is missing in it.
-pub(super) fn read_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), ResponseError> {
-    let mut answer: Answer = serde_json::from_slice(body)?;
+/// Parses the only aggregation of a response, with the reasons why it may be incomplete.
+pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), ResponseError> {
+    let mut answer: RawResponse = serde_json::from_slice(body)?;
     let partial = answer.partial(false);
     let buckets = answer.aggregations.into_values().next();
     Ok((buckets.ok_or(ResponseError::Missing("a facet"))?, partial))
 }
 
-impl Answer {
+impl RawResponse {
     /// OpenSearch 3 calls every search for no hits terminated early, although it counts all of them.
     fn partial(&mut self, has_hits: bool) -> Vec<Partial> {
         let mut partial = Vec::new();
@@ -206,7 +206,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opensearch::aggregations::Count;
+    use crate::opensearch::aggregations::CountedField;
     use crate::opensearch::dsl::query::Query;
     use crate::opensearch::model::{Facet, FleetFacts, Sort};
     use crate::opensearch::order::Order;
@@ -223,21 +223,21 @@ mod tests {
     }
 
     fn read(answer: &Value, keep: usize) -> Result<SearchResponse, ResponseError> {
-        let order = Order::of(&[Sort::RELEVANCE], &FleetFacts::default()).unwrap();
+        let order = Order::new(&[Sort::RELEVANCE], &FleetFacts::default()).unwrap();
         let search = Search {
             matches: &Query::All,
             rights: None,
             order: &order,
             after: None,
             keep,
-            counts: &[Count::Facet(Facet::Kind)],
+            counts: &[CountedField::Facet(Facet::Kind)],
             timeout: Duration::from_secs(1),
         };
-        SearchResponse::read(&search, answer.to_string().as_bytes())
+        SearchResponse::parse(&search, answer.to_string().as_bytes())
     }
 
     #[test]
-    fn answers_are_read() {
+    fn responses_are_parsed() {
         let read = read(&answer(), 2).unwrap();
         let hits: Vec<_> =
             read.hits.iter().map(|hit| (hit.position.name.as_str(), hit.position.id, hit.score)).collect();
@@ -263,7 +263,7 @@ mod tests {
     #[case("/hits/total", json!(null), None)]
     #[case("/hits/hits/0/sort", json!([1]), None)]
     #[case("/aggregations", json!({}), None)]
-    fn what_is_missing_is_reported(#[case] pointer: &str, #[case] value: Value, #[case] expected: Option<&str>) {
+    fn missing_results_are_reported(#[case] pointer: &str, #[case] value: Value, #[case] expected: Option<&str>) {
         let mut answer = answer();
         *answer.pointer_mut(pointer).unwrap() = value;
         let read = read(&answer, 10).map(|read| read.partial.iter().map(ToString::to_string).collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use super::bulk::DocumentChange;
 use super::document::EngineDocument;
-use super::writer::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+use super::writer::{BatchBounds, ChangeBatch, ChangeSource, IndexPosition, SourceError};
 use crate::document::Document;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crowsnest_store::{Replayed, Store};
 use std::sync::Arc;
 
 /// Changes read from the store at once.
-const REPLAY: usize = 200;
+const REPLAY_BATCH: usize = 200;
 
 /// Reads changes from the store; the tail announces them.
 pub(super) struct StoreSource {
@@ -38,13 +38,13 @@ impl ChangeSource for StoreSource {
         self.tail.latest().0
     }
 
-    async fn changes(&self, since: Since, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
+    async fn changes(&self, since: IndexPosition, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
         // Read first: the tail announces newer ones.
         let announced = self.tail.latest().0;
         let mut batch = ChangeBatch { changes: Vec::new(), position: since.position };
         let mut bytes = 0;
         while batch.changes.len() < bounds.changes && bytes < bounds.bytes {
-            let limit = REPLAY.min(bounds.changes - batch.changes.len());
+            let limit = REPLAY_BATCH.min(bounds.changes - batch.changes.len());
             let replayed = self.store.replay(Seq(batch.position), limit).await.map_err(failed)?;
             // Read afterwards: a pruning during the replay is noticed.
             let pruned = self.store.pruned().await.map_err(failed)?;
@@ -69,7 +69,7 @@ impl ChangeSource for StoreSource {
         Ok(batch)
     }
 
-    async fn changed(&self, after: u64) {
+    async fn wait_for_changes(&self, after: u64) {
         self.tail.follow(Seq(after)).wait().await;
     }
 }
@@ -78,7 +78,7 @@ fn document_change(change: &Replayed) -> Result<DocumentChange, SourceError> {
     let (seq, id, document) = match change {
         Replayed::Deleted { id, seq } => (seq.0, *id, None),
         Replayed::Put(object) => {
-            let document = EngineDocument::of(&Document::of(object).map_err(failed)?);
+            let document = EngineDocument::from_document(&Document::from_object(object).map_err(failed)?);
             let json = serde_json::to_vec(&document).map_err(failed)?;
             (object.record.seq.0, object.record.id, Some(Bytes::from(json)))
         }

@@ -28,38 +28,38 @@ pub fn is_java_blank(c: char) -> bool {
 }
 
 /// The replacement for a character that would be read as a separator.
-pub fn private(c: char) -> char {
+pub fn private_use_char(c: char) -> char {
     char::from_u32(PRIVATE + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// One token of the analyzer `whitespace`: blanks of Java become private characters.
 pub fn token(text: &str) -> Cow<'_, str> {
     match text.contains(is_java_blank) {
-        true => Cow::Owned(text.chars().map(|c| if is_java_blank(c) { private(c) } else { c }).collect()),
+        true => Cow::Owned(text.chars().map(|c| if is_java_blank(c) { private_use_char(c) } else { c }).collect()),
         false => Cow::Borrowed(text),
     }
 }
 
 /// The string, truncated to the maximum length of a term.
-pub fn cut(text: &str) -> &str {
+pub fn truncate_term(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TERM.min(text.len()))]
 }
 
 /// A whole string in lower case as a term.
-pub fn whole(text: &str) -> String {
+pub fn lower_term(text: &str) -> String {
     let mut lower = text.to_lowercase();
-    lower.truncate(cut(&lower).len());
+    lower.truncate(truncate_term(&lower).len());
     lower
 }
 
-/// A lower-case string as its windows of three characters, and the shorter ones at its end: each place of the string
+/// A lower-case string as its windows of three characters, and the shorter ones at its end. Each position of the string
 /// begins a token, so a phrase of windows, or the prefix of a token, finds any part of it.
 pub fn grams(lower: &str) -> String {
     windows(&token(lower), 1)
 }
 
-/// The windows of a part to find; `None` for parts shorter than a window.
-pub fn phrase(part: &str) -> Option<String> {
+/// The windows of a searched part; `None` for parts shorter than a window.
+pub fn phrase_windows(part: &str) -> Option<String> {
     let part = token(part);
     part.chars().nth(WINDOW - 1).is_some().then(|| windows(&part, WINDOW))
 }
@@ -91,7 +91,7 @@ mod tests {
     #[case("aéz", "aéz éz z", Some("aéz"))]
     #[case("a b", "a\u{F0020}b \u{F0020}b b", Some("a\u{F0020}b"))]
     fn strings_are_windows(#[case] text: &str, #[case] expected: &str, #[case] part: Option<&str>) {
-        assert_eq!((grams(text).as_str(), phrase(text).as_deref()), (expected, part));
+        assert_eq!((grams(text).as_str(), phrase_windows(text).as_deref()), (expected, part));
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         fn parts_are_found_by_windows(text in "[ab \u{1c}é𝒳-]{0,12}", part in "[ab \u{1c}é𝒳-]{1,5}") {
             let grams = grams(&text);
             let tokens = analysed(&grams);
-            let found = match phrase(&part) {
+            let found = match phrase_windows(&part) {
                 Some(phrase) => {
                     let wanted = analysed(&phrase);
                     tokens.windows(wanted.len()).any(|window| window == wanted.as_slice())
@@ -124,7 +124,7 @@ mod tests {
         #[test]
         fn no_term_is_too_long(text in "[aé𝒳]{0,3}", times in 0..20_000_usize) {
             let long = text.repeat(times);
-            let term = whole(&long);
+            let term = lower_term(&long);
             prop_assert!(term.len() <= MAX_TERM && long.to_lowercase().starts_with(&term));
             prop_assert!(term.len() == long.len() || long.len() > MAX_TERM);
         }

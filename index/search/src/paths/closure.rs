@@ -4,16 +4,16 @@
 //! a Pod on the objects that select it. Pods do not depend on what another Pod's Service selects, so selectors are only
 //! followed from the first object.
 
-use super::explore::{EdgeKey, Edges, MANY_OBJECTS, PathGraph, PathLimits, StepEdges};
+use super::explore::{EdgeKey, Edges, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
 use crate::plan::relations::Side;
 use crowsnest_query::path::{Direction, EdgeType};
 use crowsnest_store::Error;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Types whose edges begin at the object on which the other depends.
-const FROM_USED: [EdgeType; 3] = [EdgeType::Contains, EdgeType::Owns, EdgeType::PropagatedTo];
+const FROM_DEPENDENCY: [EdgeType; 3] = [EdgeType::Contains, EdgeType::Owns, EdgeType::PropagatedTo];
 /// Types whose edges end there.
-const TO_USED: [EdgeType; 5] =
+const TO_DEPENDENCY: [EdgeType; 5] =
     [EdgeType::RoleRef, EdgeType::RoutesTo, EdgeType::RunsOn, EdgeType::Subject, EdgeType::Uses];
 
 /// An object that a closure reached first over this edge.
@@ -31,7 +31,7 @@ pub(crate) struct Closure {
     pub reached: Vec<Reached>,
     /// All followed edges.
     pub edges: Edges,
-    pub cut: BTreeSet<&'static str>,
+    pub limits_reached: BTreeSet<&'static str>,
 }
 
 /// The closure of some objects within a number of steps.
@@ -43,19 +43,19 @@ pub(crate) async fn closure(
     limits: &PathLimits,
 ) -> Result<Closure, Error> {
     let mut closure = Closure::default();
-    // Objects from which the search went on, and objects that it found.
+    // Objects whose relations were searched, and objects that were found.
     let mut followed = roots.clone();
     let mut listed = roots.clone();
-    let mut here = roots;
+    let mut frontier = roots;
     for distance in 1..=depth {
         let mut next = BTreeMap::new();
         let mut ends = BTreeMap::new();
-        for (step, ends_here) in steps(side, distance) {
-            let edges = graph.edges(&here, &step).await?;
+        for (step, ends_search) in closure_steps(side, distance) {
+            let edges = graph.edges(&frontier, &step).await?;
             for (edge, via) in edges {
                 let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
-                if here.contains(&from) && !followed.contains(&to) {
-                    let found = if ends_here { &mut ends } else { &mut next };
+                if frontier.contains(&from) && !followed.contains(&to) {
+                    let found = if ends_search { &mut ends } else { &mut next };
                     found.entry(to).or_insert(edge);
                 }
                 closure.edges.entry(edge).or_default().extend(via);
@@ -66,15 +66,15 @@ pub(crate) async fn closure(
                 continue;
             }
             if listed.len() >= limits.visited {
-                closure.cut.insert(MANY_OBJECTS);
+                closure.limits_reached.insert(MAX_OBJECTS_NOTICE);
                 break;
             }
             listed.insert(*id);
             closure.reached.push(Reached { id: *id, distance, edge: *edge });
         }
-        here = next.into_keys().filter(|id| listed.contains(id)).collect();
-        followed.extend(&here);
-        if here.is_empty() {
+        frontier = next.into_keys().filter(|id| listed.contains(id)).collect();
+        followed.extend(&frontier);
+        if frontier.is_empty() {
             break;
         }
     }
@@ -82,17 +82,17 @@ pub(crate) async fn closure(
 }
 
 /// Edges of a step, and whether the search ends at the objects that they reach.
-fn steps(side: Side, distance: u8) -> Vec<(StepEdges, bool)> {
-    let (from_used, to_used) = match side {
+fn closure_steps(side: Side, distance: u8) -> Vec<(StepEdges, bool)> {
+    let (from_dependency, to_dependency) = match side {
         Side::Dependents => (Direction::Out, Direction::In),
         Side::Dependencies => (Direction::In, Direction::Out),
     };
     let of = |types: &[EdgeType], direction| StepEdges { types: types.iter().copied().collect(), direction };
-    let mut steps = vec![(of(&FROM_USED, from_used), false), (of(&TO_USED, to_used), false)];
+    let mut steps = vec![(of(&FROM_DEPENDENCY, from_dependency), false), (of(&TO_DEPENDENCY, to_dependency), false)];
     match side {
         Side::Dependents if distance > 1 => {}
-        Side::Dependents => steps.push((of(&[EdgeType::Selects], from_used), false)),
-        Side::Dependencies => steps.push((of(&[EdgeType::Selects], from_used), true)),
+        Side::Dependents => steps.push((of(&[EdgeType::Selects], from_dependency), false)),
+        Side::Dependencies => steps.push((of(&[EdgeType::Selects], from_dependency), true)),
     }
     steps
 }

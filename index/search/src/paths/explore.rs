@@ -38,12 +38,12 @@ pub(crate) struct PathLimits {
     /// Maximum number of objects that a search visits.
     pub visited: usize,
     /// Maximum number of steps of the enumeration.
-    pub walked: usize,
+    pub walk_steps: usize,
 }
 
 impl Default for PathLimits {
     fn default() -> Self {
-        Self { paths: 10_000, visited: 200_000, walked: 500_000 }
+        Self { paths: 10_000, visited: 200_000, walk_steps: 500_000 }
     }
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct FoundPaths {
     pub paths: Vec<Path>,
     pub edges: Edges,
     /// A limit was reached: there may be more paths.
-    pub cut: BTreeSet<&'static str>,
+    pub limits_reached: BTreeSet<&'static str>,
 }
 
-pub(crate) const MANY_PATHS: &str = "more than 10,000 paths match; the rest is left out";
-pub(crate) const MANY_OBJECTS: &str = "more than 200,000 objects were visited; some paths may be missing";
-pub(crate) const MANY_STEPS: &str = "too many paths were followed; some may be missing";
+pub(crate) const MAX_PATHS_NOTICE: &str = "more than 10,000 paths match; the rest is left out";
+pub(crate) const MAX_OBJECTS_NOTICE: &str = "more than 200,000 objects were visited; some paths may be missing";
+pub(crate) const MAX_STEPS_NOTICE: &str = "too many paths were followed; some may be missing";
 
 /// The explored part of a graph, in which all paths that match a pattern are.
 pub(crate) struct Exploration {
@@ -85,9 +85,9 @@ pub(crate) async fn explore(
 ) -> Result<Exploration, Error> {
     let first = pattern.first.selectivity();
     let is_reversed = pattern.nodes().last().is_some_and(|last| last.selectivity() > first);
-    let pattern = if is_reversed { pattern.reversed() } else { pattern.clone() };
+    let pattern = if is_reversed { pattern.inverse() } else { pattern.clone() };
     let mut explorer = Explorer { graph, limits, found: FoundPaths::default() };
-    let (starts, layers) = explorer.explored(&pattern).await?.unwrap_or_default();
+    let (starts, layers) = explorer.explore_layers(&pattern).await?.unwrap_or_default();
     Ok(Exploration { is_reversed, starts, layers, found: explorer.found })
 }
 
@@ -107,12 +107,12 @@ impl Exploration {
         let Self { is_reversed, starts, layers, mut found } = self;
         let mut walker = Walker::new(&layers, limits);
         for start in &starts {
-            if walker.cut.is_some() {
+            if walker.limits_reached.is_some() {
                 break;
             }
             walker.walk(0, 0, *start, &mut vec![*start], &mut Vec::new());
         }
-        found.cut.extend(walker.cut);
+        found.limits_reached.extend(walker.limits_reached);
         found.paths = walker.paths;
         if is_reversed {
             for path in &mut found.paths {
@@ -129,12 +129,12 @@ impl Exploration {
 /// Keeps the shortest paths between each pair of ends.
 pub(crate) fn shortest(paths: &mut Vec<Path>) {
     let ends = |path: &Path| (path.nodes.first().copied(), path.nodes.last().copied());
-    let mut least: BTreeMap<_, usize> = BTreeMap::new();
+    let mut lengths: BTreeMap<_, usize> = BTreeMap::new();
     for path in paths.iter() {
-        let length = least.entry(ends(path)).or_insert(path.length);
+        let length = lengths.entry(ends(path)).or_insert(path.length);
         *length = path.length.min(*length);
     }
-    paths.retain(|path| least.get(&ends(path)) == Some(&path.length));
+    paths.retain(|path| lengths.get(&ends(path)) == Some(&path.length));
 }
 
 /// A step from an object.
@@ -158,18 +158,18 @@ struct Explorer<'g> {
 
 impl Explorer<'_> {
     /// Start objects and layers; None if a hop reaches nothing.
-    async fn explored(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
+    async fn explore_layers(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
         let starts = self.graph.matching(&pattern.first, None).await?;
         let mut visited = BTreeSet::new();
-        let starts = self.admitted(starts, &mut visited);
-        let mut here = starts.clone();
+        let starts = self.admit(starts, &mut visited);
+        let mut frontier = starts.clone();
         let mut layers: Vec<Layer> = Vec::with_capacity(pattern.hops.len());
         for (hop, node) in &pattern.hops {
-            let layer = self.layer(here, hop, node, &mut visited).await?;
+            let layer = self.layer(frontier, hop, node, &mut visited).await?;
             if layer.ends.is_empty() {
                 return Ok(None);
             }
-            here = layer.ends.clone();
+            frontier = layer.ends.clone();
             layers.push(layer);
         }
         Ok((!starts.is_empty()).then_some((starts, layers)))
@@ -182,13 +182,13 @@ impl Explorer<'_> {
         node: &NodePattern,
         visited: &mut BTreeSet<u64>,
     ) -> Result<Layer, Error> {
-        let step = StepEdges { types: hop.followed(), direction: hop.direction };
+        let step = StepEdges { types: hop.effective_types(), direction: hop.direction };
         let least = usize::from(hop.least);
         let mut reached = if least == 0 { starts.clone() } else { BTreeSet::new() };
         let mut layer = Layer { least, depths: vec![starts], ends: BTreeSet::new(), steps: Steps::new() };
         for depth in 1..=usize::from(hop.most) {
-            let here = layer.depths.last().cloned().unwrap_or_default();
-            let new: BTreeSet<u64> = here.iter().copied().filter(|id| !layer.steps.contains_key(id)).collect();
+            let frontier = layer.depths.last().cloned().unwrap_or_default();
+            let new: BTreeSet<u64> = frontier.iter().copied().filter(|id| !layer.steps.contains_key(id)).collect();
             if !new.is_empty() {
                 let edges = self.graph.edges(&new, &step).await?;
                 add_steps(&mut layer.steps, &new, &edges, step.direction);
@@ -196,8 +196,8 @@ impl Explorer<'_> {
                     self.found.edges.entry(edge).or_default().extend(via);
                 }
             }
-            let next = here.iter().filter_map(|id| layer.steps.get(id)).flatten().map(|(to, _)| *to).collect();
-            let next = self.admitted(next, visited);
+            let next = frontier.iter().filter_map(|id| layer.steps.get(id)).flatten().map(|(to, _)| *to).collect();
+            let next = self.admit(next, visited);
             if next.is_empty() {
                 break;
             }
@@ -211,15 +211,15 @@ impl Explorer<'_> {
     }
 
     /// Objects that may be visited within the limit.
-    fn admitted(&mut self, ids: BTreeSet<u64>, visited: &mut BTreeSet<u64>) -> BTreeSet<u64> {
-        let most = self.limits.visited;
+    fn admit(&mut self, ids: BTreeSet<u64>, visited: &mut BTreeSet<u64>) -> BTreeSet<u64> {
+        let max_visited = self.limits.visited;
         let admitted: BTreeSet<u64> = ids
             .iter()
             .copied()
-            .filter(|id| visited.contains(id) || (visited.len() < most && visited.insert(*id)))
+            .filter(|id| visited.contains(id) || (visited.len() < max_visited && visited.insert(*id)))
             .collect();
         if admitted.len() < ids.len() {
-            self.found.cut.insert(MANY_OBJECTS);
+            self.found.limits_reached.insert(MAX_OBJECTS_NOTICE);
         }
         admitted
     }
@@ -246,36 +246,37 @@ struct Walker<'l> {
     layers: &'l [Layer],
     limits: &'l PathLimits,
     /// Objects from which the end can be reached, by hop and number of steps in it.
-    alive: Vec<Vec<BTreeSet<u64>>>,
+    reaching_end: Vec<Vec<BTreeSet<u64>>>,
     paths: Vec<Path>,
-    walked: usize,
-    cut: Option<&'static str>,
+    walk_steps: usize,
+    limits_reached: Option<&'static str>,
 }
 
 impl<'l> Walker<'l> {
     fn new(layers: &'l [Layer], limits: &'l PathLimits) -> Self {
-        let mut alive: Vec<Vec<BTreeSet<u64>>> = vec![Vec::new(); layers.len()];
+        let mut reaching_end: Vec<Vec<BTreeSet<u64>>> = vec![Vec::new(); layers.len()];
         for (hop, layer) in layers.iter().enumerate().rev() {
-            let goes_on = |id: &u64| alive.get(hop + 1).is_none_or(|next| next.first().is_some_and(|n| n.contains(id)));
+            let next_hop_continues =
+                |id: &u64| reaching_end.get(hop + 1).is_none_or(|next| next.first().is_some_and(|n| n.contains(id)));
             let mut after: Vec<BTreeSet<u64>> = Vec::new();
             for (depth, ids) in layer.depths.iter().enumerate().rev() {
-                let ends = |id: &u64| depth >= layer.least && layer.ends.contains(id) && goes_on(id);
-                let leads_on = |id: &u64| {
+                let ends = |id: &u64| depth >= layer.least && layer.ends.contains(id) && next_hop_continues(id);
+                let step_continues = |id: &u64| {
                     let next = after.last();
                     let mut steps = layer.steps.get(id).into_iter().flatten();
                     next.is_some_and(|next| steps.any(|(to, _)| next.contains(to)))
                 };
-                let lives = ids.iter().copied().filter(|id| ends(id) || leads_on(id)).collect();
-                after.push(lives);
+                let continuing = ids.iter().copied().filter(|id| ends(id) || step_continues(id)).collect();
+                after.push(continuing);
             }
             after.reverse();
-            alive[hop] = after;
+            reaching_end[hop] = after;
         }
-        Self { layers, limits, alive, paths: Vec::new(), walked: 0, cut: None }
+        Self { layers, limits, reaching_end, paths: Vec::new(), walk_steps: 0, limits_reached: None }
     }
 
-    fn is_alive(&self, hop: usize, depth: usize, id: u64) -> bool {
-        self.alive.get(hop).and_then(|depths| depths.get(depth)).is_some_and(|ids| ids.contains(&id))
+    fn can_reach_end(&self, hop: usize, depth: usize, id: u64) -> bool {
+        self.reaching_end.get(hop).and_then(|depths| depths.get(depth)).is_some_and(|ids| ids.contains(&id))
     }
 
     /// Continues a path at an object, after `depth` steps of a hop. No edge occurs twice in a path.
@@ -283,23 +284,23 @@ impl<'l> Walker<'l> {
         let Some(layer) = self.layers.get(hop) else {
             match self.paths.len() < self.limits.paths {
                 true => self.paths.push(Path { length: edges.len(), nodes: nodes.clone(), edges: edges.clone() }),
-                false => self.cut = Some(MANY_PATHS),
+                false => self.limits_reached = Some(MAX_PATHS_NOTICE),
             }
             return;
         };
-        self.walked += 1;
-        if self.walked > self.limits.walked {
-            self.cut = Some(MANY_STEPS);
+        self.walk_steps += 1;
+        if self.walk_steps > self.limits.walk_steps {
+            self.limits_reached = Some(MAX_STEPS_NOTICE);
         }
-        let goes_on = hop + 1 == self.layers.len() || self.is_alive(hop + 1, 0, id);
-        if depth >= layer.least && layer.ends.contains(&id) && goes_on {
+        let next_hop_continues = hop + 1 == self.layers.len() || self.can_reach_end(hop + 1, 0, id);
+        if depth >= layer.least && layer.ends.contains(&id) && next_hop_continues {
             self.walk(hop + 1, 0, id, nodes, edges);
         }
         for (to, edge) in layer.steps.get(&id).into_iter().flatten() {
-            if self.cut.is_some() {
+            if self.limits_reached.is_some() {
                 return;
             }
-            if !self.is_alive(hop, depth + 1, *to) || edges.contains(edge) {
+            if !self.can_reach_end(hop, depth + 1, *to) || edges.contains(edge) {
                 continue;
             }
             nodes.push(*to);

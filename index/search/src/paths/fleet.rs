@@ -6,15 +6,15 @@ use super::links::{Link, Links, Target};
 use super::node::node_match;
 use crate::document::columns::{Key, Word};
 use crate::engine::Lookup;
-use crate::execute::{Sources, settled_with_notices};
+use crate::execute::{Sources, resolve_with_notices};
 use crate::plan::FleetFacts;
-use crate::plan::kinds::kind_in;
+use crate::plan::kinds::kinds_in_group;
 use crate::plan::predicate::{Match, Test};
 use async_trait::async_trait;
 use bytes::Bytes;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING};
+use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING_KINDS};
 use crowsnest_apimachinery::selector::{Operator, Selector};
 use crowsnest_query::path::{Direction, EdgeType, NodePattern};
 use crowsnest_store::{BodyMode, Error, Object, Record};
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Number of objects read at once.
-const AT_ONCE: usize = 500;
+const READ_BATCH: usize = 500;
 /// Maximum number of clauses of one lookup. OpenSearch refuses queries with more than 1,024
 /// (`indices.query.bool.max_clause_count`), counted in all nested conditions.
-const MOST_CLAUSES: usize = 500;
-const CUT: &str = "not all objects were read within the limits; some may be missing";
+const MAX_CLAUSES: usize = 500;
+const TRUNCATED: &str = "not all objects were read within the limits; some may be missing";
 
 /// An object of the graph, without its body.
 struct Node {
@@ -38,7 +38,7 @@ struct Node {
 /// The fleet as a caller sees it.
 pub(crate) struct FleetGraph {
     sources: Sources,
-    world: Arc<FleetFacts>,
+    facts: Arc<FleetFacts>,
     rules: Arc<[CustomRule]>,
     nodes: HashMap<u64, Node>,
     /// Objects by their own keys.
@@ -47,17 +47,17 @@ pub(crate) struct FleetGraph {
     pods: HashMap<(String, String), BTreeSet<u64>>,
     pub notices: BTreeSet<String>,
     /// Reasons for which objects may be missing.
-    pub cut: BTreeSet<String>,
+    pub limits_reached: BTreeSet<String>,
 }
 
 /// The cluster and namespace of an object.
-type Place<'r> = (&'r str, &'r str);
+type NamespaceRef<'r> = (&'r str, &'r str);
 
-fn place(record: &Record) -> Place<'_> {
+fn namespace_of(record: &Record) -> NamespaceRef<'_> {
     (record.key.cluster().as_str(), &*record.key.namespace)
 }
 
-fn owned((cluster, namespace): Place<'_>) -> (String, String) {
+fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
     (cluster.to_owned(), namespace.to_owned())
 }
 
@@ -66,17 +66,17 @@ fn is_pod(record: &Record) -> bool {
 }
 
 impl FleetGraph {
-    pub fn new(sources: Sources, world: Arc<FleetFacts>) -> Self {
+    pub fn new(sources: Sources, facts: Arc<FleetFacts>) -> Self {
         let rules = Arc::clone(&sources.references);
         Self {
             sources,
-            world,
+            facts,
             rules,
             nodes: HashMap::new(),
             by_key: HashMap::new(),
             pods: HashMap::new(),
             notices: BTreeSet::new(),
-            cut: BTreeSet::new(),
+            limits_reached: BTreeSet::new(),
         }
     }
 
@@ -96,21 +96,21 @@ impl FleetGraph {
     /// Reads objects that are not known yet. The ids must be those of objects that the caller may read.
     pub async fn read(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
         let new: Vec<u64> = ids.iter().copied().filter(|id| !self.nodes.contains_key(id)).collect();
-        for some in new.chunks(AT_ONCE) {
+        for some in new.chunks(READ_BATCH) {
             if Instant::now() > self.sources.context.deadline {
-                self.cut.insert(CUT.to_owned());
+                self.limits_reached.insert(TRUNCATED.to_owned());
                 break;
             }
             let objects = self.sources.store.by_ids(some, BodyMode::Read).await?;
             let rules = Arc::clone(&self.rules);
-            let nodes = self.sources.permits.run(Instant::now(), move || nodes(&objects, &rules)).await?;
+            let nodes = self.sources.permits.run(Instant::now(), move || read_nodes(&objects, &rules)).await?;
             for node in nodes {
                 let id = node.object.record.id;
                 for key in &node.links.own {
                     self.by_key.entry(*key).or_default().insert(id);
                 }
                 if is_pod(&node.object.record) {
-                    self.pods.entry(owned(place(&node.object.record))).or_default().insert(id);
+                    self.pods.entry(to_owned_key(namespace_of(&node.object.record))).or_default().insert(id);
                 }
                 self.nodes.insert(id, node);
             }
@@ -119,21 +119,21 @@ impl FleetGraph {
     }
 
     /// Readable objects that match, with their links read.
-    async fn found(&mut self, matches: &Match) -> Result<BTreeSet<u64>, Error> {
+    async fn find(&mut self, matches: &Match) -> Result<BTreeSet<u64>, Error> {
         if *matches == Match::None {
             return Ok(BTreeSet::new());
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
-        let ids = self.taken(lookup);
+        let ids = self.take_numbers(lookup);
         self.read(&ids).await?;
         // Objects that were deleted in the meantime are not read.
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
     /// The numbers of a lookup; keeps its notices, and that it is incomplete.
-    fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+    fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         if lookup.incomplete {
-            self.cut.insert(CUT.to_owned());
+            self.limits_reached.insert(TRUNCATED.to_owned());
         }
         self.notices.extend(lookup.notices);
         lookup.numbers
@@ -141,13 +141,17 @@ impl FleetGraph {
 
     /// Conditions for the objects at the other ends of the edges of a step, and possibly more. Each is for one lookup.
     fn candidates(&self, of: &BTreeSet<u64>, step: &StepEdges) -> Vec<Match> {
-        let mut wanted = Wanted::default();
+        let mut conditions = CandidateConditions::default();
         for (record, links) in of.iter().filter_map(|id| self.node(*id)) {
-            links.links.iter().filter(|link| follows(step, link, true)).for_each(|link| wanted.target(record, link));
-            wanted.referrers(record, links, step);
-            self.rules.iter().for_each(|rule| wanted.custom(record, rule, step));
+            links
+                .links
+                .iter()
+                .filter(|link| follows(step, link, true))
+                .for_each(|link| conditions.add_target(record, link));
+            conditions.add_referrers(record, links, step);
+            self.rules.iter().for_each(|rule| conditions.add_custom(record, rule, step));
         }
-        wanted.conditions()
+        conditions.conditions()
     }
 
     /// Adds the edges that one object states, to any object or only to some.
@@ -156,7 +160,7 @@ impl FleetGraph {
         for link in links.links.iter().filter(|link| follows(step, link, own)) {
             let others: Vec<u64> = match &link.target {
                 Target::Key(key) => self.by_key.get(key).into_iter().flatten().copied().collect(),
-                Target::Pods(selector) => self.selected(record, selector),
+                Target::Pods(selector) => self.selected_pods(record, selector),
             };
             for other in others.into_iter().filter(|other| to.is_none_or(|to| to.contains(other))) {
                 let (from, to) = if link.forward { (id, other) } else { (other, id) };
@@ -166,8 +170,8 @@ impl FleetGraph {
     }
 
     /// Pods in the place of an object that its selector matches.
-    fn selected(&self, of: &Record, selector: &Selector) -> Vec<u64> {
-        let pods = self.pods.get(&owned(place(of))).into_iter().flatten();
+    fn selected_pods(&self, of: &Record, selector: &Selector) -> Vec<u64> {
+        let pods = self.pods.get(&to_owned_key(namespace_of(of))).into_iter().flatten();
         let matches = |id: &&u64| self.node(**id).is_some_and(|(record, _)| selector.matches(&record.labels));
         pods.filter(matches).copied().collect()
     }
@@ -198,14 +202,14 @@ impl FleetGraph {
         let own = links().flat_map(|links| links.own.iter().copied()).collect();
         let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own);
         let lookup = self.sources.engine.ids(&self.sources.context, &Match::Or(vec![to, from])).await?;
-        Ok(self.taken(lookup))
+        Ok(self.take_numbers(lookup))
     }
 }
 
 #[async_trait]
 impl PathGraph for FleetGraph {
     async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
-        let matches = match node_match(node, &self.world, &mut self.notices) {
+        let matches = match node_match(node, &self.facts, &mut self.notices) {
             Ok(matches) => matches,
             Err(notice) => {
                 self.notices.insert(notice);
@@ -215,14 +219,14 @@ impl PathGraph for FleetGraph {
         if let (Match::All, Some(ids)) = (&matches, &among) {
             return Ok(ids.clone());
         }
-        let (matches, notices) = settled_with_notices(&self.sources, matches).await?;
+        let (matches, notices) = resolve_with_notices(&self.sources, matches).await?;
         self.notices.extend(notices);
         let matches = match among {
             Some(ids) if ids.is_empty() => return Ok(ids),
             Some(ids) => matches.and(Match::Ids(Arc::new(ids))),
             None => matches,
         };
-        self.found(&matches).await
+        self.find(&matches).await
     }
 
     async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<Edges, Error> {
@@ -234,7 +238,7 @@ impl PathGraph for FleetGraph {
             let step = StepEdges { types: step.types.clone(), direction };
             let mut found = BTreeSet::new();
             for condition in self.candidates(of, &step) {
-                found.extend(self.found(&condition).await?);
+                found.extend(self.find(&condition).await?);
             }
             of.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
             found.iter().for_each(|id| self.collect(*id, &step, false, Some(of), &mut edges));
@@ -250,9 +254,9 @@ fn follows(step: &StepEdges, link: &Link, own: bool) -> bool {
     step.types.contains(&link.edge) && leaves == (step.direction == Direction::Out)
 }
 
-fn nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
+fn read_nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
     let node = |object: &Object| {
-        let links = Links::of(object, rules)?;
+        let links = Links::from_object(object, rules)?;
         Ok(Node { object: Object { record: Arc::clone(&object.record), body: Bytes::new() }, links })
     };
     objects.iter().map(node).collect()
@@ -260,7 +264,7 @@ fn nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
 
 /// Conditions for the other ends of edges.
 #[derive(Default)]
-struct Wanted {
+struct CandidateConditions {
     targets: BTreeSet<u64>,
     referrers: BTreeMap<Vec<Key>, BTreeSet<u64>>,
     others: Vec<Match>,
@@ -268,16 +272,16 @@ struct Wanted {
     added: BTreeSet<(String, String, String)>,
 }
 
-impl Wanted {
+impl CandidateConditions {
     /// The other end of a link.
-    fn target(&mut self, record: &Record, link: &Link) {
+    fn add_target(&mut self, record: &Record, link: &Link) {
         match &link.target {
             Target::Key(key) => {
                 self.targets.insert(*key);
             }
             Target::Pods(selector) => {
-                let mut parts = vec![kind_in("", &["pod"])];
-                parts.extend(within(place(record)));
+                let mut parts = vec![kinds_in_group("", &["pod"])];
+                parts.extend(namespace_conditions(namespace_of(record)));
                 parts.extend(selector.requirements().iter().filter_map(|requirement| {
                     let key = requirement.key();
                     let pair = |value: &str| Match::Exact(Word::Label, format!("{key}={value}"));
@@ -295,12 +299,12 @@ impl Wanted {
     }
 
     /// Objects that may state an edge of the step to an object.
-    fn referrers(&mut self, record: &Record, links: &Links, step: &StepEdges) {
+    fn add_referrers(&mut self, record: &Record, links: &Links, step: &StepEdges) {
         let columns = columns(step);
         if !columns.is_empty() {
             self.referrers.entry(columns).or_default().extend(&links.own);
         }
-        let (cluster, namespace) = place(record);
+        let (cluster, namespace) = namespace_of(record);
         let out = step.direction == Direction::Out;
         let name = &*record.key.name;
         if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
@@ -314,18 +318,19 @@ impl Wanted {
         }
         let is_namespace = (&*record.key.resource().group, &*record.kind) == ("", "Namespace");
         if out && step.types.contains(&EdgeType::Contains) && is_namespace {
-            self.others.push(Match::And(within((cluster, name))));
+            self.others.push(Match::And(namespace_conditions((cluster, name))));
         }
         let is_new = |added: &mut BTreeSet<_>| added.insert((cluster.to_owned(), namespace.to_owned(), String::new()));
         if !out && step.types.contains(&EdgeType::Selects) && is_pod(record) && is_new(&mut self.added) {
-            let kinds = SELECTING.iter().map(|(group, kind)| kind_in(group, &[kind.to_lowercase()])).collect();
-            let parts = [Match::any_of(kinds)].into_iter().chain(within((cluster, namespace)));
+            let kinds =
+                SELECTING_KINDS.iter().map(|(group, kind)| kinds_in_group(group, &[kind.to_lowercase()])).collect();
+            let parts = [Match::any_of(kinds)].into_iter().chain(namespace_conditions((cluster, namespace)));
             self.others.push(Match::And(parts.collect()));
         }
     }
 
     /// Objects of the kind of a user's rule, which may refer to an object of its cluster.
-    fn custom(&mut self, record: &Record, rule: &CustomRule, step: &StepEdges) {
+    fn add_custom(&mut self, record: &Record, rule: &CustomRule, step: &StepEdges) {
         let edge = match rule.relation {
             CustomRelation::Uses => EdgeType::Uses,
             CustomRelation::RoutesTo => EdgeType::RoutesTo,
@@ -338,7 +343,7 @@ impl Wanted {
             (rule.target.group.as_str(), rule.target.kind.as_str()) == (&*record.key.resource().group, &*record.kind);
         if is_target && self.added.insert((cluster.to_owned(), rule.group.clone(), rule.kind.clone())) {
             let in_cluster = Match::Exact(Word::Cluster, cluster.to_owned());
-            self.others.push(kind_in(&rule.group.to_lowercase(), &[rule.kind.to_lowercase()]).and(in_cluster));
+            self.others.push(kinds_in_group(&rule.group.to_lowercase(), &[rule.kind.to_lowercase()]).and(in_cluster));
         }
     }
 
@@ -347,16 +352,16 @@ impl Wanted {
         any.push(Match::keys(&[Key::Own], self.targets));
         any.extend(self.referrers.into_iter().map(|(columns, keys)| Match::keys(&columns, keys)));
         any.retain(|one| *one != Match::None);
-        grouped(any)
+        group_alternatives(any)
     }
 }
 
-/// Alternatives in groups of at most [`MOST_CLAUSES`] clauses; a larger one is alone.
-fn grouped(alternatives: Vec<Match>) -> Vec<Match> {
+/// Alternatives in groups of at most [`MAX_CLAUSES`] clauses; a larger one is alone.
+fn group_alternatives(alternatives: Vec<Match>) -> Vec<Match> {
     let (mut groups, mut group, mut size) = (Vec::new(), Vec::new(), 0);
     for alternative in alternatives {
         let own = clauses(&alternative);
-        if size + own > MOST_CLAUSES && !group.is_empty() {
+        if size + own > MAX_CLAUSES && !group.is_empty() {
             groups.push(Match::any_of(std::mem::take(&mut group)));
             size = 0;
         }
@@ -394,12 +399,12 @@ fn columns(step: &StepEdges) -> Vec<Key> {
     columns.into_iter().collect()
 }
 
-fn within((cluster, namespace): Place<'_>) -> Vec<Match> {
+fn namespace_conditions((cluster, namespace): NamespaceRef<'_>) -> Vec<Match> {
     vec![Match::Exact(Word::Cluster, cluster.to_owned()), Match::Exact(Word::Namespace, namespace.to_owned())]
 }
 
 fn works_of(binding: String) -> Match {
-    kind_in("work.karmada.io", &["work"]).and(Match::Exact(Word::Binding, binding))
+    kinds_in_group("work.karmada.io", &["work"]).and(Match::Exact(Word::Binding, binding))
 }
 
 #[cfg(test)]
@@ -414,7 +419,7 @@ mod tests {
     #[case::too_large(&[501, 1], &[501, 1])]
     fn alternatives_are_grouped_by_their_clauses(#[case] alternatives: &[usize], #[case] expected: &[usize]) {
         let nested = |size: &usize| Match::And(vec![Match::All; *size]);
-        let groups = grouped(alternatives.iter().map(nested).collect());
+        let groups = group_alternatives(alternatives.iter().map(nested).collect());
         assert_eq!(groups.iter().map(clauses).collect::<Vec<_>>(), expected);
     }
 }

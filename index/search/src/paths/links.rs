@@ -7,7 +7,7 @@ use crowsnest_api::references::stated_references;
 use crowsnest_apimachinery::names::{CONTROL_PLANE, ObjectKey};
 use crowsnest_apimachinery::printers::InvolvedObject;
 use crowsnest_apimachinery::references::{
-    CustomRule, Reference, Relation, SELECTING, custom_references, group_of_reference, selected,
+    CustomRule, Reference, Relation, SELECTING_KINDS, custom_references, group_of_reference, pod_selection,
 };
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_query::path::EdgeType;
@@ -49,7 +49,7 @@ pub(crate) enum Target {
 
 impl Links {
     /// The links of an object, with references by users' rules.
-    pub fn of(object: &Object, rules: &[CustomRule]) -> Result<Self, Error> {
+    pub fn from_object(object: &Object, rules: &[CustomRule]) -> Result<Self, Error> {
         let record = &object.record;
         let group = &*record.key.resource().group;
         let mut reader = LinkReader { object, cluster: record.key.cluster().as_str(), links: Self::default() };
@@ -57,7 +57,7 @@ impl Links {
         reader.owners(group)?;
         let references = stated_references(group, &record.kind, &*object.body);
         references.iter().for_each(|reference| reader.reference(reference, Some(Key::Uses)));
-        if rules.iter().any(|rule| rule.is_of(group, &record.kind)) {
+        if rules.iter().any(|rule| rule.applies_to(group, &record.kind)) {
             let tree: Value = object.parse()?;
             let references = custom_references(rules, group, &record.kind, &tree);
             references.iter().for_each(|reference| reader.reference(reference, None));
@@ -65,11 +65,11 @@ impl Links {
         reader.subjects()?;
         reader.propagation(group);
         reader.annotations(group);
-        if SELECTING.contains(&(group, &*record.kind))
-            && let Some(selected) = selected(group, &record.kind, &object.parse()?)
+        if SELECTING_KINDS.contains(&(group, &*record.kind))
+            && let Some(selection) = pod_selection(group, &record.kind, &object.parse()?)
         {
-            let target = Target::Pods(selected.selector);
-            reader.add(EdgeType::Selects, true, target, selected.via, None);
+            let target = Target::Pods(selection.selector);
+            reader.add(EdgeType::Selects, true, target, selection.via, None);
         }
         Ok(reader.links)
     }
@@ -89,21 +89,21 @@ impl LinkReader<'_> {
     /// A link to an object of the same cluster by its uid.
     fn add_uid(&mut self, edge: EdgeType, forward: bool, uid: &str, via: &str, column: Option<Key>) {
         if !uid.is_empty() {
-            self.add(edge, forward, Target::Key(Key::of_uid(self.cluster, uid)), via, column);
+            self.add(edge, forward, Target::Key(Key::from_uid(self.cluster, uid)), via, column);
         }
     }
 
     /// A link to an object of the same cluster by its name.
     fn add_object(&mut self, edge: EdgeType, forward: bool, object: &ObjectKey, via: &str, column: Option<Key>) {
-        self.add(edge, forward, Target::Key(Key::of_object(self.cluster, object)), via, column);
+        self.add(edge, forward, Target::Key(Key::from_object(self.cluster, object)), via, column);
     }
 
     fn own(&mut self, group: &str) {
         let record = &self.object.record;
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
-        self.links.own.push(Key::of_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
+        self.links.own.push(Key::from_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
         if !record.uid.is_empty() {
-            self.links.own.push(Key::of_uid(self.cluster, &record.uid));
+            self.links.own.push(Key::from_uid(self.cluster, &record.uid));
         }
         if (group, &*record.kind) == (WORK_GROUP, "ResourceBinding") {
             self.links.own.push(bindings(self.cluster, namespace));
@@ -145,7 +145,7 @@ impl LinkReader<'_> {
         let objects = printed.about.iter().map(|about| (about, "involvedObject"));
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
             match about.uid.as_str() {
-                "" => self.add_object(EdgeType::About, true, &object_of(about), via, Some(Key::About)),
+                "" => self.add_object(EdgeType::About, true, &involved_object_key(about), via, Some(Key::About)),
                 uid => self.add_uid(EdgeType::About, true, uid, via, Some(Key::About)),
             }
         }
@@ -163,7 +163,7 @@ impl LinkReader<'_> {
         };
         self.add_uid(EdgeType::PropagatedTo, false, &propagation.template, template, Some(Key::About));
         for copy in &propagation.copies {
-            let target = Target::Key(Key::of_object(&copy.cluster, &copy.object));
+            let target = Target::Key(Key::from_object(&copy.cluster, &copy.object));
             self.add(EdgeType::PropagatedTo, true, target, copies, Some(Key::About));
         }
         if propagation.limits {
@@ -183,7 +183,7 @@ impl LinkReader<'_> {
         let named = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
         let template = named(annotation::RESOURCE_TEMPLATE_UID);
         if is_copy && !template.is_empty() {
-            let target = Target::Key(Key::of_uid(CONTROL_PLANE, template));
+            let target = Target::Key(Key::from_uid(CONTROL_PLANE, template));
             let via = format!("metadata.annotations[{}]", annotation::RESOURCE_TEMPLATE_UID);
             self.add(EdgeType::PropagatedTo, false, target, via, None);
         }
@@ -204,10 +204,10 @@ impl LinkReader<'_> {
 
 /// Key that all bindings of a namespace share.
 fn bindings(cluster: &str, namespace: &str) -> u64 {
-    Key::of_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""))
+    Key::from_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""))
 }
 
-fn object_of(about: &InvolvedObject) -> ObjectKey {
+fn involved_object_key(about: &InvolvedObject) -> ObjectKey {
     let group = group_of_reference(&about.api_version, &about.kind);
     ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }

@@ -16,7 +16,7 @@ pub use crate::plan::relations::{CLOSURE_STEPS, Side};
 
 use crate::Searcher;
 use crate::document::qualified_kind;
-use crate::hydrate::skipped_clusters::{Skipped, skipped};
+use crate::hydrate::skipped_clusters::{Skipped, list_skipped};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::path::{EdgeType, PathPattern};
 use crowsnest_store::{Error, Object, RecordKey};
@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of paths of an answer.
-pub const MOST_PATHS: usize = 10_000;
+pub const MAX_PATHS: usize = 10_000;
 /// Maximum number of objects of an answer.
-pub const MOST_REACHED: usize = 5_000;
+pub const MAX_REACHED: usize = 5_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An edge between two nodes of an answer, by their positions.
@@ -53,7 +53,7 @@ pub struct NodePath {
 
 /// Paths that match a pattern.
 #[derive(Debug, Clone)]
-pub struct PathAnswer {
+pub struct PathsResponse {
     /// The pattern with kinds as graph databases label them.
     pub pattern: PathPattern,
     pub nodes: Vec<Object>,
@@ -90,7 +90,7 @@ pub struct ReachedCount {
 
 /// Objects that depend on an object, or on which it depends.
 #[derive(Debug, Clone)]
-pub struct ClosureAnswer {
+pub struct ClosureResponse {
     /// The object itself is first; the others in order of their distance.
     pub nodes: Vec<Object>,
     pub edges: Vec<PathEdge>,
@@ -105,7 +105,7 @@ pub struct ClosureAnswer {
 impl Searcher {
     /// The pattern with kinds as graph databases label them.
     pub fn canonical_pattern(&self, pattern: PathPattern) -> PathPattern {
-        node::canonical(pattern, &self.inner.discovery.kinds())
+        node::canonicalize_labels(pattern, &self.inner.discovery.kinds())
     }
 
     /// Paths that match a pattern, through objects that the caller may read. With `only_shortest`, the shortest between each
@@ -116,7 +116,7 @@ impl Searcher {
         pattern: PathPattern,
         only_shortest: bool,
         limit: usize,
-    ) -> Result<PathAnswer, Error> {
+    ) -> Result<PathsResponse, Error> {
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
         let limits = PathLimits::default();
         let explored = explore(&mut graph, &pattern, &limits).await?;
@@ -128,25 +128,25 @@ impl Searcher {
             Ok(found)
         };
         let permits = Arc::clone(&graph.sources().permits);
-        let FoundPaths { mut paths, edges, cut } = permits.run(Instant::now(), enumerate).await?;
+        let FoundPaths { mut paths, edges, limits_reached } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();
-        paths.truncate(limit.min(MOST_PATHS));
-        let mut answer = Positions::default();
+        paths.truncate(limit.min(MAX_PATHS));
+        let mut answer = PositionTable::default();
         let paths = paths.iter().map(|path| NodePath {
             nodes: path.nodes.iter().map(|id| answer.node(*id)).collect(),
             edges: path.edges.iter().map(|edge| answer.edge(*edge)).collect(),
         });
         let paths = paths.collect();
-        let incomplete = !cut.is_empty() || !graph.cut.is_empty();
-        Ok(PathAnswer {
+        let incomplete = !limits_reached.is_empty() || !graph.limits_reached.is_empty();
+        Ok(PathsResponse {
             pattern: self.canonical_pattern(pattern),
             edges: answer.edges(&edges),
             nodes: answer.objects(&graph),
             paths,
             total,
             incomplete,
-            notices: notices(&mut graph, cut),
-            skipped: self.skipped_for(&graph),
+            notices: take_notices(&mut graph, limits_reached),
+            skipped: self.list_skipped_for(&graph),
         })
     }
 
@@ -157,8 +157,8 @@ impl Searcher {
         key: &RecordKey,
         side: Side,
         depth: u8,
-    ) -> Result<Option<ClosureAnswer>, Error> {
-        if !self.permitted(caller, key).await {
+    ) -> Result<Option<ClosureResponse>, Error> {
+        if !self.may_get(caller, key).await {
             return Ok(None);
         }
         let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
@@ -169,10 +169,10 @@ impl Searcher {
             return Ok(None);
         }
         let found = closure::closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
-        let counts = counts(&graph, &found.reached);
-        let mut answer = Positions::default();
+        let counts = count_reached(&graph, &found.reached);
+        let mut answer = PositionTable::default();
         answer.node(root.record.id);
-        let shown = found.reached.iter().take(MOST_REACHED);
+        let shown = found.reached.iter().take(MAX_REACHED);
         let reached = shown.map(|one| ReachedNode {
             node: answer.node(one.id),
             distance: one.distance,
@@ -180,7 +180,7 @@ impl Searcher {
         });
         let reached: Vec<ReachedNode> = reached.collect();
         let left_out = found.reached.len() - reached.len();
-        let incomplete = left_out > 0 || !found.cut.is_empty() || !graph.cut.is_empty();
+        let incomplete = left_out > 0 || !found.limits_reached.is_empty() || !graph.limits_reached.is_empty();
         if left_out > 0 {
             graph.notices.insert(format!("{left_out} more objects are only counted"));
         }
@@ -189,37 +189,37 @@ impl Searcher {
         between.into_iter().for_each(|edge| {
             answer.edge(edge);
         });
-        Ok(Some(ClosureAnswer {
+        Ok(Some(ClosureResponse {
             edges: answer.edges(&found.edges),
             nodes: answer.objects(&graph),
             reached,
             counts,
             incomplete,
-            notices: notices(&mut graph, found.cut),
-            skipped: self.skipped_for(&graph),
+            notices: take_notices(&mut graph, found.limits_reached),
+            skipped: self.list_skipped_for(&graph),
         }))
     }
 
     /// The fleet as a caller sees it.
     pub(crate) async fn fleet_graph(&self, caller: &UserInfo, within: Duration) -> FleetGraph {
         let sources = self.sources(caller, within).await;
-        let world = self.world(&sources.context.rights.lock());
-        FleetGraph::new(sources, Arc::new(world))
+        let facts = self.fleet_facts(&sources.context.rights.lock());
+        FleetGraph::new(sources, Arc::new(facts))
     }
 
-    fn skipped_for(&self, graph: &FleetGraph) -> Vec<Skipped> {
-        skipped(self, &graph.sources().context.rights.lock())
+    fn list_skipped_for(&self, graph: &FleetGraph) -> Vec<Skipped> {
+        list_skipped(self, &graph.sources().context.rights.lock())
     }
 }
 
-fn notices(graph: &mut FleetGraph, cut: BTreeSet<&'static str>) -> Vec<String> {
+fn take_notices(graph: &mut FleetGraph, limits_reached: BTreeSet<&'static str>) -> Vec<String> {
     let mut notices = std::mem::take(&mut graph.notices);
-    notices.extend(std::mem::take(&mut graph.cut));
-    notices.extend(cut.into_iter().map(str::to_owned));
+    notices.extend(std::mem::take(&mut graph.limits_reached));
+    notices.extend(limits_reached.into_iter().map(str::to_owned));
     notices.into_iter().collect()
 }
 
-fn counts(graph: &FleetGraph, reached: &[closure::Reached]) -> Vec<ReachedCount> {
+fn count_reached(graph: &FleetGraph, reached: &[closure::Reached]) -> Vec<ReachedCount> {
     let mut counts: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
     for one in reached {
         let Some(object) = graph.object(one.id) else { continue };
@@ -237,17 +237,17 @@ fn counts(graph: &FleetGraph, reached: &[closure::Reached]) -> Vec<ReachedCount>
 
 /// Assigns positions to the nodes and edges of an answer.
 #[derive(Default)]
-struct Positions {
+struct PositionTable {
     nodes: Vec<u64>,
-    of_nodes: BTreeMap<u64, usize>,
+    node_positions: BTreeMap<u64, usize>,
     edges: Vec<EdgeKey>,
-    of_edges: BTreeMap<EdgeKey, usize>,
+    edge_positions: BTreeMap<EdgeKey, usize>,
 }
 
-impl Positions {
+impl PositionTable {
     fn node(&mut self, id: u64) -> usize {
         let nodes = &mut self.nodes;
-        *self.of_nodes.entry(id).or_insert_with(|| {
+        *self.node_positions.entry(id).or_insert_with(|| {
             nodes.push(id);
             nodes.len() - 1
         })
@@ -255,14 +255,14 @@ impl Positions {
 
     fn edge(&mut self, edge: EdgeKey) -> usize {
         let edges = &mut self.edges;
-        *self.of_edges.entry(edge).or_insert_with(|| {
+        *self.edge_positions.entry(edge).or_insert_with(|| {
             edges.push(edge);
             edges.len() - 1
         })
     }
 
     fn has(&self, id: u64) -> bool {
-        self.of_nodes.contains_key(&id)
+        self.node_positions.contains_key(&id)
     }
 
     /// Edges in order of their positions, with the fields that state them.

@@ -1,10 +1,10 @@
 //! Nodes of a pattern as conditions on objects.
 
 use crate::document::columns::Word;
-use crate::plan::kinds::{GroupKind, NamedKind, objects_of};
+use crate::plan::kinds::{GroupKind, KindPattern, kind_objects};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::{FleetFacts, Kinds, TimeScope, plan};
-use crowsnest_apimachinery::references::written_kind;
+use crowsnest_apimachinery::references::canonical_kind;
 use crowsnest_query::path::{NodePattern, PathPattern, Property};
 use crowsnest_query::{Limits, parse};
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 /// The condition of a node. Fails if its query cannot be evaluated; other remarks are added to the notices.
 pub(crate) fn node_match(
     node: &NodePattern,
-    world: &FleetFacts,
+    facts: &FleetFacts,
     notices: &mut BTreeSet<String>,
 ) -> Result<Match, String> {
     let mut parts = Vec::new();
     let group = node.property(Property::ApiGroup);
     match (&node.label, group) {
-        (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), world, notices)),
-        (Some(label), None) => parts.push(kind_match(label, world, notices)),
+        (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), facts, notices)),
+        (Some(label), None) => parts.push(kind_match(label, facts, notices)),
         (None, Some("")) => parts.push(Match::has(Word::Group.name()).negated()),
         (None, Some(group)) => parts.push(Match::Word(Word::Group, Test::Equals(group.to_lowercase()))),
         (None, None) => {}
@@ -28,7 +28,7 @@ pub(crate) fn node_match(
         let word = match property {
             Property::ApiGroup => continue,
             Property::Q => {
-                parts.push(query_match(value, world, notices)?);
+                parts.push(query_match(value, facts, notices)?);
                 continue;
             }
             Property::Cluster => Word::Cluster,
@@ -49,20 +49,20 @@ pub(crate) fn node_match(
     })
 }
 
-fn kind_match(label: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -> Match {
-    let named = NamedKind::all(label, &world.kinds);
-    let is_unknown = named.iter().any(|kind| matches!(kind, NamedKind::Unknown(_)));
+fn kind_match(label: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -> Match {
+    let named = KindPattern::resolve(label, &facts.kinds);
+    let is_unknown = named.iter().any(|kind| matches!(kind, KindPattern::Unknown(_)));
     let is_workload = label.eq_ignore_ascii_case("workload");
-    if is_unknown && !is_workload && !world.kinds.is_empty() {
+    if is_unknown && !is_workload && !facts.kinds.is_empty() {
         notices.insert(format!("no cluster serves the kind {label}"));
     }
-    objects_of(label, &world.kinds)
+    kind_objects(label, &facts.kinds)
 }
 
 /// A query on current objects.
-fn query_match(text: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -> Result<Match, String> {
+fn query_match(text: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -> Result<Match, String> {
     let query = parse(text, &Limits::default()).map_err(|error| format!("invalid q {text:?}: {error}"))?;
-    let planned = plan(&query, world);
+    let planned = plan(&query, facts);
     notices.extend(query.notices.iter().chain(&planned.notices).map(|notice| format!("q: {}", notice.message)));
     if planned.scope != TimeScope::Now {
         notices.insert("q: paths are evaluated on current objects".to_owned());
@@ -71,11 +71,11 @@ fn query_match(text: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -
 }
 
 /// The pattern with the spelling of kinds that graph databases have as labels: `Deployment` for `deploy`.
-pub(crate) fn canonical(mut pattern: PathPattern, kinds: &Kinds) -> PathPattern {
+pub(crate) fn canonicalize_labels(mut pattern: PathPattern, kinds: &Kinds) -> PathPattern {
     for node in pattern.nodes_mut() {
         let group = node.property(Property::ApiGroup).map(str::to_owned);
         if let Some(label) = &mut node.label
-            && let Some(written) = spelling(label, group.as_deref(), kinds)
+            && let Some(written) = label_spelling(label, group.as_deref(), kinds)
         {
             *label = written;
         }
@@ -84,12 +84,12 @@ pub(crate) fn canonical(mut pattern: PathPattern, kinds: &Kinds) -> PathPattern 
 }
 
 /// Spelling of the only kind with a name; None if there are several or none.
-fn spelling(label: &str, group: Option<&str>, kinds: &Kinds) -> Option<String> {
+fn label_spelling(label: &str, group: Option<&str>, kinds: &Kinds) -> Option<String> {
     let lower = label.to_lowercase();
     let found = kinds.get(&lower)?.iter().filter(|kind| group.is_none_or(|group| kind.group == group));
     let found: Vec<&GroupKind> = found.collect();
     let [GroupKind { kind, group }] = found.as_slice() else { return None };
-    let well_known = written_kind(group, kind).map(str::to_owned);
+    let well_known = canonical_kind(group, kind).map(str::to_owned);
     // The kind may be spelled as in its definition.
     well_known.or_else(|| (*kind != lower).then(|| kind.clone()))
 }
@@ -100,7 +100,7 @@ mod tests {
     use rstest::rstest;
     use std::sync::Arc;
 
-    fn world() -> FleetFacts {
+    fn fleet_facts() -> FleetFacts {
         let kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
         let mut kinds = Kinds::new();
         for (name, of) in [
@@ -126,17 +126,17 @@ mod tests {
     #[case::custom("wd --> (:Widget)", "(:widget)-[]->(:Widget)")]
     #[case::unknown("gizmo --> *", "(:gizmo)-[]->()")]
     fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
-        assert_eq!(canonical(text.parse().unwrap(), &world().kinds).to_string(), expected);
+        assert_eq!(canonicalize_labels(text.parse().unwrap(), &fleet_facts().kinds).to_string(), expected);
     }
 
     #[rstest]
     #[case::served("(:deploy)", &[])]
     #[case::not_served("(:gizmo)", &["no cluster serves the kind gizmo"])]
     #[case::at(r#"({q: "at:now-1h web"})"#, &["q: paths are evaluated on current objects"])]
-    fn remarks_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
+    fn notices_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
         let pattern: PathPattern = text.parse().unwrap();
         let mut notices = BTreeSet::new();
-        assert!(node_match(&pattern.first, &world(), &mut notices).is_ok());
+        assert!(node_match(&pattern.first, &fleet_facts(), &mut notices).is_ok());
         assert_eq!(notices.into_iter().collect::<Vec<_>>(), expected);
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn queries_beyond_limits_fail() {
         let mut node = NodePattern::default();
         node.properties.push((Property::Q, "(".repeat(100)));
-        let failed = node_match(&node, &world(), &mut BTreeSet::new()).unwrap_err();
+        let failed = node_match(&node, &fleet_facts(), &mut BTreeSet::new()).unwrap_err();
         assert!(failed.contains("nests deeper"), "{failed}");
     }
 }

@@ -1,19 +1,19 @@
 //! Explains a query: its canonical form, its plan, and the hits and duration of each part.
 
 use crate::collect::TopHitsRequest;
-use crate::execute::{Found, find};
+use crate::execute::{SearchResults, find};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::{Plan, TimeScope};
-use crate::{Planned, Remark, SearchRequest, Searcher, Skipped};
+use crate::{PlannedSearch, Remark, SearchRequest, Searcher, Skipped};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::Error;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
 /// Maximum number of parts that are counted separately.
-const MOST_COUNTED: usize = 64;
+const MAX_COUNTED_PARTS: usize = 64;
 /// Maximum length of a displayed value.
-const MOST_SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Number of hits of a query.
 #[derive(Debug, Clone)]
@@ -28,13 +28,14 @@ pub struct Count {
 /// An explained query.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Explained {
+pub struct QueryExplanation {
     /// Canonical form of the query.
     pub query: String,
     /// Its syntax tree.
     pub ast: Query,
     /// The objects that are searched.
-    pub asked: String,
+    #[serde(rename = "asked")]
+    pub searched_objects: String,
     pub plan: Step,
     pub notices: Vec<Remark>,
     pub took_ms: f64,
@@ -44,7 +45,8 @@ pub struct Explained {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
     /// Number of current objects that this part alone matches and the caller may see; None if it was not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
@@ -55,30 +57,37 @@ pub struct Step {
 
 impl Searcher {
     /// Explains a query. Parts are counted within the caller's permissions.
-    pub async fn explain(&self, request: &SearchRequest) -> Result<Explained, Error> {
+    pub async fn explain(&self, request: &SearchRequest) -> Result<QueryExplanation, Error> {
         let started = Instant::now();
-        let (planned, sources) = self.planned(request).await;
+        let (planned, sources) = self.plan_search(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
-        let searched = match planned.plan.scope {
+        let searched_objects = match planned.plan.scope {
             TimeScope::Now => "current objects".to_owned(),
             TimeScope::Deleted => "current objects, and deleted ones in their last state".to_owned(),
-            TimeScope::At(at) => format!("objects in their state at {}", time(at)),
+            TimeScope::At(at) => format!("objects in their state at {}", format_time(at)),
             TimeScope::During(from, until) => {
-                format!("objects in any state from {} to {}", time(from), time(until))
+                format!("objects in any state from {} to {}", format_time(from), format_time(until))
             }
         };
-        let mut left = MOST_COUNTED;
-        let plan = counted(&sources, planned.plan.matches, &mut left).await?;
+        let mut left = MAX_COUNTED_PARTS;
+        let plan = count_parts(&sources, planned.plan.matches, &mut left).await?;
         let took_ms = milliseconds(started.elapsed());
-        Ok(Explained { query: query.to_string(), ast: query, asked: searched, plan, notices: planned.remarks, took_ms })
+        Ok(QueryExplanation {
+            query: query.to_string(),
+            ast: query,
+            searched_objects,
+            plan,
+            notices: planned.remarks,
+            took_ms,
+        })
     }
 
     /// Counts the hits of a query.
     pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
-        let (Planned { plan, mut remarks, .. }, sources) = self.planned(request).await;
-        let Found { top, notices, .. } = find(&sources, plan, TopHitsRequest::total()).await?;
+        let (PlannedSearch { plan, mut remarks, .. }, sources) = self.plan_search(request).await;
+        let SearchResults { top, notices, .. } = find(&sources, plan, TopHitsRequest::total()).await?;
         remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
-        let skipped = crate::hydrate::skipped_clusters::skipped(self, &sources.context.rights.lock());
+        let skipped = crate::hydrate::skipped_clusters::list_skipped(self, &sources.context.rights.lock());
         Ok(Count { total: top.total, incomplete: top.incomplete, remarks, skipped })
     }
 }
@@ -87,16 +96,16 @@ fn milliseconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
-fn time(seconds: i64) -> String {
+fn format_time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "an unbounded time".to_owned(), |time| time.to_string())
 }
 
-type Counted<'c> = std::pin::Pin<Box<dyn Future<Output = Result<Step, Error>> + Send + 'c>>;
+type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<Step, Error>> + Send + 'c>>;
 
-fn counted<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c mut usize) -> Counted<'c> {
+fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c mut usize) -> CountFuture<'c> {
     Box::pin(async move {
         let started = Instant::now();
-        let mut step = Step { what: what(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
+        let mut step = Step { description: describe(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
         if *left > 0 && Instant::now() < sources.context.deadline {
             *left -= 1;
             let plan = Plan { matches: matches.clone(), scope: TimeScope::Now, notices: Vec::new() };
@@ -107,17 +116,17 @@ fn counted<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c m
         let parts = match matches {
             Match::And(parts) | Match::Or(parts) => parts,
             Match::Not(inner) | Match::Because(_, _, inner) => vec![*inner],
-            Match::Reach(reach) => vec![reach.inner().clone()],
+            Match::Relation(relation) => vec![relation.inner().clone()],
             _ => Vec::new(),
         };
         for part in parts {
-            step.parts.push(counted(sources, part, left).await?);
+            step.parts.push(count_parts(sources, part, left).await?);
         }
         Ok(step)
     })
 }
 
-fn shown(test: &Test) -> String {
+fn describe_test(test: &Test) -> String {
     let text = match test {
         Test::Equals(text) => format!("is {text:?}"),
         Test::Contains(text) => format!("contains {text:?}"),
@@ -125,17 +134,17 @@ fn shown(test: &Test) -> String {
         Test::Near(word, distance, false) => format!("is within an edit distance of {distance} from {word:?}"),
         Test::Near(word, distance, true) => format!("begins within an edit distance of {distance} from {word:?}"),
     };
-    text.chars().take(MOST_SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-fn what(matches: &Match) -> String {
+fn describe(matches: &Match) -> String {
     match matches {
         Match::All => "everything".to_owned(),
         Match::None => "nothing".to_owned(),
         Match::And(_) => "all of".to_owned(),
         Match::Or(_) => "any of".to_owned(),
         Match::Not(_) => "none of".to_owned(),
-        Match::Word(word, test) => format!("{} {}", word.name(), shown(test)),
+        Match::Word(word, test) => format!("{} {}", word.name(), describe_test(test)),
         Match::Exact(word, value) => format!("{} is exactly {value:?}", word.name()),
         Match::Number(number, from, to) => {
             let bound = |bound: &Option<i64>| bound.map(|bound| bound.to_string()).unwrap_or_default();
@@ -148,8 +157,8 @@ fn what(matches: &Match) -> String {
         Match::Fuzzy(word, distance) => format!("within an edit distance of {distance} from {word:?}"),
         Match::Clusters(names) => format!("one of {} clusters", names.len()),
         Match::Path(path) => format!("value at .{}, read from manifests", path.path()),
-        Match::Reach(reach) => {
-            let (field, condition) = reach.label();
+        Match::Relation(relation) => {
+            let (field, condition) = relation.label();
             format!("{field}: {condition}, resolved over relations")
         }
         Match::Changed(path) => format!("a change of {path} in the history, read from old versions"),

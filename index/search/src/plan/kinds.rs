@@ -25,7 +25,7 @@ const WORKLOADS: [(&str, &[&str]); 3] = [
 
 /// A kind in a query, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum NamedKind {
+pub(crate) enum KindPattern {
     /// A kind of one group.
     Known(GroupKind),
     /// A kind that no cluster serves, of any group.
@@ -42,10 +42,10 @@ impl GroupKind {
     }
 }
 
-impl NamedKind {
+impl KindPattern {
     /// Kinds with a name: `deploy`, `Deployment.apps`, `deployments.apps`, `deployments.v1.apps`. Without a group, all
     /// kinds of that name.
-    pub fn all(word: &str, kinds: &Kinds) -> Vec<Self> {
+    pub fn resolve(word: &str, kinds: &Kinds) -> Vec<Self> {
         let word = word.to_lowercase();
         if word.contains(['*', '?']) {
             return vec![Self::Glob(word)];
@@ -54,7 +54,7 @@ impl NamedKind {
             return known.iter().cloned().map(Self::Known).collect();
         }
         let Some((name, group)) = word.split_once('.') else { return vec![Self::Unknown(word)] };
-        let group = without_version(group);
+        let group = strip_version(group);
         let known = kinds.get(name).into_iter().flatten().filter(|known| known.group == group);
         let known: Vec<Self> = known.cloned().map(Self::Known).collect();
         match known.is_empty() {
@@ -66,7 +66,7 @@ impl NamedKind {
     /// Objects of the kind.
     pub fn objects(&self) -> Match {
         match self {
-            Self::Known(GroupKind { group, kind }) => kind_in(group, &[kind]),
+            Self::Known(GroupKind { group, kind }) => kinds_in_group(group, &[kind]),
             Self::Unknown(kind) => Match::Word(Word::Kind, Test::Equals(kind.clone())),
             Self::Glob(glob) => match glob.split_once('.') {
                 Some((kind, group)) => Match::And(vec![
@@ -79,7 +79,7 @@ impl NamedKind {
     }
 
     /// The kind as it is written in references; None for a glob.
-    pub fn written(&self) -> Option<String> {
+    pub fn reference_text(&self) -> Option<String> {
         match self {
             Self::Known(kind) => Some(kind.qualified()),
             Self::Unknown(kind) => Some(kind.clone()),
@@ -98,27 +98,27 @@ impl NamedKind {
 }
 
 /// Objects of a kind, plural or short name, with or without a group, and of `workload`.
-pub(crate) fn objects_of(word: &str, kinds: &Kinds) -> Match {
+pub(crate) fn kind_objects(word: &str, kinds: &Kinds) -> Match {
     let word = word.to_lowercase();
     if matches!(word.as_str(), "workload" | "workloads") {
-        return Match::Or(WORKLOADS.iter().map(|(group, kinds)| kind_in(group, kinds)).collect());
+        return Match::Or(WORKLOADS.iter().map(|(group, kinds)| kinds_in_group(group, kinds)).collect());
     }
-    let named = NamedKind::all(&word, kinds);
+    let named = KindPattern::resolve(&word, kinds);
     if word.contains('.') {
-        return Match::any_of(named.iter().map(NamedKind::objects).collect());
+        return Match::any_of(named.iter().map(KindPattern::objects).collect());
     }
     // Without a group, kinds of any group match, also those that no cluster serves.
     let kinds: BTreeSet<String> = named
         .into_iter()
         .map(|named| match named {
-            NamedKind::Known(GroupKind { kind, .. }) | NamedKind::Unknown(kind) | NamedKind::Glob(kind) => kind,
+            KindPattern::Known(GroupKind { kind, .. }) | KindPattern::Unknown(kind) | KindPattern::Glob(kind) => kind,
         })
         .collect();
     Match::any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
 }
 
 /// Objects of one of these kinds of a group.
-pub(crate) fn kind_in(group: &str, kinds: &[impl AsRef<str>]) -> Match {
+pub(crate) fn kinds_in_group(group: &str, kinds: &[impl AsRef<str>]) -> Match {
     let kinds = kinds.iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind.as_ref().to_owned())));
     let group = match group {
         // The core group has no name.
@@ -129,7 +129,7 @@ pub(crate) fn kind_in(group: &str, kinds: &[impl AsRef<str>]) -> Match {
 }
 
 /// `apps` of `v1.apps`, as kubectl writes the version of a resource.
-fn without_version(group: &str) -> &str {
+fn strip_version(group: &str) -> &str {
     let (first, rest) = group.split_once('.').unwrap_or((group, ""));
     let is_version = first.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     if is_version { rest } else { group }
@@ -167,7 +167,8 @@ mod tests {
     #[case::group_that_is_not_served("widgets.acme.io", &["widgets.acme.io"])]
     #[case::kind_that_is_not_served("Widget", &["widget"])]
     fn kinds_are_named(#[case] word: &str, #[case] expected: &[&str]) {
-        let named: Vec<String> = NamedKind::all(word, &kinds()).iter().filter_map(NamedKind::written).collect();
+        let named: Vec<String> =
+            KindPattern::resolve(word, &kinds()).iter().filter_map(KindPattern::reference_text).collect();
         assert_eq!(named, expected);
     }
 
@@ -182,10 +183,10 @@ mod tests {
     #[case("dep*.a*", "deployment.apps", true)]
     #[case("dep*.a*", "deployment", false)]
     fn kinds_match_references(#[case] word: &str, #[case] written: &str, #[case] expected: bool) {
-        let matches = |kind: &NamedKind| {
+        let matches = |kind: &KindPattern| {
             let test = Test::Regex(kind.regex());
             test.passes(written, test.regex().as_ref())
         };
-        assert_eq!(NamedKind::all(word, &kinds()).iter().any(matches), expected);
+        assert_eq!(KindPattern::resolve(word, &kinds()).iter().any(matches), expected);
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::document::columns::Word;
 use crate::plan::ClusterFacts;
-use crate::plan::patterns::{literal_word, piece};
+use crate::plan::patterns::{label_part_regex, literal_word};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_query::{LabelMatch, LabelOp, Pattern};
 
 /// Clusters whose labels satisfy a requirement.
 pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
-    let key = Test::Regex(piece(&label.key, "."));
+    let key = Test::Regex(label_part_regex(&label.key, "."));
     let key_regex = key.regex();
     let has = |cluster: &ClusterFacts, values: &[Pattern]| {
         cluster.labels.iter().any(|(name, value)| {
@@ -16,7 +16,7 @@ pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
             right_key
                 && (values.is_empty()
                     || values.iter().any(|pattern| {
-                        let wanted = Test::Regex(piece(pattern, "."));
+                        let wanted = Test::Regex(label_part_regex(pattern, "."));
                         wanted.passes(&value.to_lowercase(), wanted.regex().as_ref())
                     }))
         })
@@ -34,12 +34,15 @@ pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
 pub fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match {
     let has_key = || match literal_word(&label.key) {
         Some(word) => Match::Word(key, Test::Equals(word.to_lowercase())),
-        None => Match::Word(key, Test::Regex(piece(&label.key, "."))),
+        None => Match::Word(key, Test::Regex(label_part_regex(&label.key, "."))),
     };
     let has_value = |value: &Pattern| match (literal_word(&label.key), literal_word(value)) {
         (Some(name), Some(value)) if exact => Match::Exact(pair, format!("{name}={value}")),
         (Some(name), Some(value)) => Match::Word(pair, Test::Equals(format!("{name}={value}").to_lowercase())),
-        _ => Match::Word(pair, Test::Regex(format!("{}={}", piece(&label.key, "[^=]"), piece(value, ".")))),
+        _ => Match::Word(
+            pair,
+            Test::Regex(format!("{}={}", label_part_regex(&label.key, "[^=]"), label_part_regex(value, "."))),
+        ),
     };
     match &label.op {
         LabelOp::Exists => has_key(),

@@ -21,14 +21,14 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
-use crate::plan::kinds::objects_of;
+use crate::plan::kinds::kind_objects;
 pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
-use crate::plan::patterns::{glob_regex, literal_word, test, unanchored};
+use crate::plan::patterns::{glob_regex, literal_word, pattern_test, strip_anchors};
 use crate::plan::predicate::{Match, PathTest, Test};
-use crate::plan::propagation::{governed, propagated, with_subjects};
+use crate::plan::propagation::{override_or_quota_match, propagation_match, with_subjects};
 use crate::plan::references::ReferencePattern;
-use crate::plan::relations::{CLOSURE_STEPS, MOST_STEPS, Reach, Side};
+use crate::plan::relations::{CLOSURE_STEPS, MAX_STEPS, Relation, Side};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
@@ -80,15 +80,15 @@ pub enum TimeScope {
 }
 
 /// The name under which interfaces show the control plane.
-const CONTROL_PLANE_SHOWN: &str = "control plane";
-const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
+const CONTROL_PLANE_LABEL: &str = "control plane";
+const CURRENT_RELATIONS_NOTICE: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
-pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
+pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
     let output = &query.output;
-    let at = output.at.as_ref().map(|moment| moment.seconds(world.clock()) as i64);
+    let at = output.at.as_ref().map(|moment| moment.seconds(facts.clock()) as i64);
     let bound = |moment: &Option<Moment>, open: i64| {
-        moment.as_ref().map_or(open, |moment| moment.seconds(world.clock()) as i64)
+        moment.as_ref().map_or(open, |moment| moment.seconds(facts.clock()) as i64)
     };
     let during = output.during.as_ref().map(|(from, to)| {
         let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
@@ -96,30 +96,31 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
         let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
         (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
     });
-    let then = FleetFacts { now: at.unwrap_or(world.now), ..world.clone() };
-    let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
-    let states_depth = output.depth.is_some();
-    let mut planner = Planner { world: &then, depth, states_depth, deleted: false, notices: Vec::new() };
+    let facts_at_time = FleetFacts { now: at.unwrap_or(facts.now), ..facts.clone() };
+    let depth = output.depth.unwrap_or(1).clamp(1, MAX_STEPS);
+    let has_stated_depth = output.depth.is_some();
+    let mut planner =
+        Planner { facts: &facts_at_time, depth, has_stated_depth, includes_deleted: false, notices: Vec::new() };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
-        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, condition: String::new() }));
+        matches = Match::Relation(Box::new(Relation::Family { of: matches, kind, condition: String::new() }));
     }
     let scope = match (at, during) {
         (Some(at), _) => TimeScope::At(at),
         (None, Some((from, to))) => TimeScope::During(from, to),
-        (None, None) if planner.deleted => TimeScope::Deleted,
+        (None, None) if planner.includes_deleted => TimeScope::Deleted,
         (None, None) => TimeScope::Now,
     };
-    let then = matches!(scope, TimeScope::At(_) | TimeScope::During(..));
-    if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
-        planner.notice(Span::default(), CURRENT_RELATIONS);
+    let is_about_another_time = matches!(scope, TimeScope::At(_) | TimeScope::During(..));
+    if is_about_another_time && matches.contains(&|part| matches!(part, Match::Relation(_))) {
+        planner.notice(Span::default(), CURRENT_RELATIONS_NOTICE);
     }
     if at.is_some() && during.is_some() {
         planner.notice(Span::default(), "at: and during: are mutually exclusive; during: is ignored");
     }
-    if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
-        planner.notice(Span::default(), format!("relations are limited to {MOST_STEPS} steps"));
+    if output.depth.is_some_and(|depth| depth > MAX_STEPS) {
+        planner.notice(Span::default(), format!("relations are limited to {MAX_STEPS} steps"));
     }
     Plan { matches, scope, notices: planner.notices }
 }
@@ -131,13 +132,13 @@ impl FleetFacts {
 }
 
 struct Planner<'w> {
-    world: &'w FleetFacts,
+    facts: &'w FleetFacts,
     /// Maximum number of relation steps.
     depth: u8,
-    /// The query states it.
-    states_depth: bool,
+    /// The query states the depth.
+    has_stated_depth: bool,
     /// The query includes deleted objects.
-    deleted: bool,
+    includes_deleted: bool,
     notices: Vec<Notice>,
 }
 
@@ -168,7 +169,7 @@ impl Planner<'_> {
             TermKind::Text(pattern) => Some(match pattern {
                 Pattern::Word(word) | Pattern::Phrase(word) => Match::Bare(word.to_lowercase()),
                 Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
-                Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+                Pattern::Regex { source, .. } => Match::BareRegex(strip_anchors(source)),
                 Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
             }),
             TermKind::Has { what, inner } => Some(self.has(what, inner)),
@@ -188,16 +189,16 @@ impl Planner<'_> {
         match field.kind {
             FieldKind::Label => return Some(self.label(field.name, exact, value)),
             FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time => {
-                self.deleted |= field.name == "deleted";
-                return Some(ranges::number(field, value, self.world.now));
+                self.includes_deleted |= field.name == "deleted";
+                return Some(ranges::number_match(field, value, self.facts.now));
             }
             _ => {}
         }
-        if let Some(governed) = governed(field.name, exact, value) {
-            return Some(governed);
+        if let Some(matches) = override_or_quota_match(field.name, exact, value) {
+            return Some(matches);
         }
         if matches!(value, Value::Exists)
-            && let Some(word) = column(field.name)
+            && let Some(word) = word_column(field.name)
         {
             return Some(Match::has(word.name()));
         }
@@ -214,7 +215,7 @@ impl Planner<'_> {
         match field.name {
             "kind" => Some(self.kind(pattern)),
             "region" | "zone" | "provider" => {
-                let wanted = test(pattern, false);
+                let wanted = pattern_test(pattern, false);
                 let regex = wanted.regex();
                 let passes = |value: &str| wanted.passes(&value.to_lowercase(), regex.as_ref());
                 Some(self.clusters_where(field.name, &passes))
@@ -228,18 +229,18 @@ impl Planner<'_> {
             "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
             "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
             "changed.field" => self.changed(span, pattern),
-            "on" => Some(propagated(Word::On, pattern)),
-            "evicting" => Some(propagated(Word::Evicting, pattern)),
-            "health" => Some(propagated(Word::Health, pattern)),
-            "condition" => Some(condition(pattern)),
-            "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_SHOWN)) => {
+            "on" => Some(propagation_match(Word::On, pattern)),
+            "evicting" => Some(propagation_match(Word::Evicting, pattern)),
+            "health" => Some(propagation_match(Word::Health, pattern)),
+            "condition" => Some(condition_match(pattern)),
+            "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_LABEL)) => {
                 Some(Match::Word(Word::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
             }
-            name => match column(name) {
+            name => match word_column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
                     (true, Some(text)) => Match::Exact(word, text.to_owned()),
-                    _ if word == Word::Image => image(pattern),
-                    _ => Match::Word(word, test(pattern, false)),
+                    _ if word == Word::Image => image_match(pattern),
+                    _ => Match::Word(word, pattern_test(pattern, false)),
                 }),
                 None => {
                     self.notice(span, format!("{name}: is not supported; ignored"));
@@ -252,8 +253,8 @@ impl Planner<'_> {
     /// Matches names, plurals, short names and groups of kinds.
     fn kind(&self, pattern: &Pattern) -> Match {
         match literal_word(pattern) {
-            Some(word) => objects_of(word, &self.world.kinds),
-            None => Match::Word(Word::Kind, test(pattern, false)),
+            Some(word) => kind_objects(word, &self.facts.kinds),
+            None => Match::Word(Word::Kind, pattern_test(pattern, false)),
         }
     }
 
@@ -264,7 +265,7 @@ impl Planner<'_> {
             "provider" => passes(&cluster.provider),
             _ => cluster.zones.iter().any(|zone| passes(zone)),
         };
-        Match::Clusters(self.world.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
+        Match::Clusters(self.facts.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
     }
 
     fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
@@ -276,11 +277,11 @@ impl Planner<'_> {
             }
             "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
             DELETED => {
-                self.deleted = true;
+                self.includes_deleted = true;
                 Some(Match::Word(Word::Is, Test::Equals(word)))
             }
             "stale" => {
-                let stale = self.world.clusters.iter().filter(|cluster| cluster.stale);
+                let stale = self.facts.clusters.iter().filter(|cluster| cluster.stale);
                 Some(Match::Clusters(stale.map(|cluster| cluster.name.clone()).collect()))
             }
             "orphan" => Some(Match::has(Word::Owner.name()).negated()),
@@ -291,12 +292,12 @@ impl Planner<'_> {
         }
     }
 
-    /// A reference in a query; None, with a notice, if it is none.
+    /// Parses a reference in a query; adds a notice and returns None if the text is not a reference.
     fn reference(&mut self, span: Span, pattern: &Pattern) -> Option<ReferencePattern> {
-        match ReferencePattern::parse(pattern, &self.world.kinds) {
+        match ReferencePattern::parse(pattern, &self.facts.kinds) {
             Ok(reference) => {
                 // Without discovered clusters, no kind is known.
-                if let Some(kind) = reference.unknown_kind().filter(|_| !self.world.kinds.is_empty()) {
+                if let Some(kind) = reference.unknown_kind().filter(|_| !self.facts.kinds.is_empty()) {
                     self.notice(span, format!("no cluster serves the kind {kind}"));
                 }
                 Some(reference)
@@ -316,23 +317,23 @@ impl Planner<'_> {
     fn relation(&mut self, span: Span, field: &str, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
         let (depth, condition) = (self.depth, pattern.to_string());
-        Match::Reach(Box::new(match field {
+        Match::Relation(Box::new(match field {
             "owner" | "uses" if depth == 1 => {
                 return reference.referrers(if field == "owner" { Word::Owner } else { Word::Uses });
             }
-            "owner" => Reach::Owned { by: reference.referrers(Word::Owner), depth, condition },
-            "uses" => Reach::Using { first: reference.referrers(Word::Uses), depth, condition },
-            "usedby" => Reach::Used { by: reference.objects(), depth, condition },
-            _ => Reach::Near { to: reference.objects(), depth, condition },
+            "owner" => Relation::Owned { by: reference.referrers(Word::Owner), depth, condition },
+            "uses" => Relation::Using { first: reference.referrers(Word::Uses), depth, condition },
+            "usedby" => Relation::Used { by: reference.objects(), depth, condition },
+            _ => Relation::Near { to: reference.objects(), depth, condition },
         }))
     }
 
     /// `reaches:`, `reachedby:`. Without `depth:`, all steps are followed.
     fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
-        let depth = if self.states_depth { self.depth } else { CLOSURE_STEPS };
+        let depth = if self.has_stated_depth { self.depth } else { CLOSURE_STEPS };
         let (of, condition) = (reference.objects(), pattern.to_string());
-        Match::Reach(Box::new(Reach::Dependent { of, side, depth, condition }))
+        Match::Relation(Box::new(Relation::Dependent { of, side, depth, condition }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
@@ -341,11 +342,15 @@ impl Planner<'_> {
         let of = kind.and(self.expr(inner).unwrap_or(Match::All));
         let condition = format!("{what}({inner})");
         let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
-        Match::Reach(Box::new(if event { Reach::Subjects { of, condition } } else { Reach::Holders { of, condition } }))
+        Match::Relation(Box::new(if event {
+            Relation::Subjects { of, condition }
+        } else {
+            Relation::Holders { of, condition }
+        }))
     }
 
     fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
-        let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.world.now).map(Match::Path));
+        let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.facts.now).map(Match::Path));
         let Some(tests) = tests.collect::<Option<Vec<_>>>() else {
             self.notice(span, format!(".{path} is not a valid manifest path; ignored"));
             return None;
@@ -368,7 +373,7 @@ impl Planner<'_> {
 
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
         let one = |label: &LabelMatch| match field {
-            "cluster.label" => cluster_label(label, &self.world.clusters),
+            "cluster.label" => cluster_label(label, &self.facts.clusters),
             "ann" => label_match(label, Word::Annotation, Word::AnnotationKey, exact),
             _ => label_match(label, Word::Label, Word::LabelKey, exact),
         };
@@ -379,7 +384,7 @@ impl Planner<'_> {
                 all => Match::And(all.iter().map(one).collect()),
             },
             _ if field == "cluster.label" => {
-                let labelled = self.world.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
+                let labelled = self.facts.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
                 Match::Clusters(labelled.map(|cluster| cluster.name.clone()).collect())
             }
             _ => Match::has(if field == "ann" { Word::AnnotationKey } else { Word::LabelKey }.name()),
@@ -388,7 +393,7 @@ impl Planner<'_> {
 }
 
 /// Columns of fields that contain words.
-pub(crate) fn column(field: &str) -> Option<Word> {
+pub(crate) fn word_column(field: &str) -> Option<Word> {
     Some(match field {
         "kind" => Word::Kind,
         "group" => Word::Group,
@@ -424,19 +429,19 @@ pub(crate) fn column(field: &str) -> Option<Word> {
 }
 
 /// `image:nginx` matches any part; a glob may begin at any path segment and omit the tag.
-fn image(pattern: &Pattern) -> Match {
+fn image_match(pattern: &Pattern) -> Match {
     let test = match pattern {
         Pattern::Glob(glob) => Test::Regex(format!("(?:.*/)?{}(?:[:@].*)?", glob_regex(glob, "."))),
-        other => test(other, true),
+        other => pattern_test(other, true),
     };
     Match::Word(Word::Image, test)
 }
 
 /// `Ready=False`, or `Ready` with any status.
-fn condition(pattern: &Pattern) -> Match {
+fn condition_match(pattern: &Pattern) -> Match {
     let text = match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) | Pattern::Fuzzy { word: text, .. } => text,
-        Pattern::Regex { source, .. } => return Match::Word(Word::Condition, Test::Regex(unanchored(source))),
+        Pattern::Regex { source, .. } => return Match::Word(Word::Condition, Test::Regex(strip_anchors(source))),
     };
     let part = |text: &str| {
         if matches!(pattern, Pattern::Glob(_)) { glob_regex(text, ".") } else { regex::escape(&text.to_lowercase()) }
@@ -455,7 +460,7 @@ fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
         }
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
-        Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+        Pattern::Regex { source, .. } => Match::BareRegex(strip_anchors(source)),
     }
 }
 

@@ -3,9 +3,9 @@
 //! Lists are traversed implicitly. Paths are evaluated on bodies, which are read only for candidates: objects whose
 //! manifest text contains the last field of the path and the searched word.
 
-use crate::plan::patterns::{Test, test};
+use crate::plan::patterns::{Test, pattern_test};
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
+use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as QueryValue};
 use serde_json::Value;
 
 /// Longer words are not terms of the text index.
@@ -23,11 +23,11 @@ pub(crate) enum Step {
 pub struct PathTest {
     text: String,
     pub(crate) steps: Vec<Step>,
-    pub(crate) wanted: Want,
+    pub(crate) condition: PathCondition,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Want {
+pub(crate) enum PathCondition {
     Exists,
     /// On the lower-case value.
     Test(Test),
@@ -43,22 +43,22 @@ pub struct ManifestPath(Vec<Step>);
 impl ManifestPath {
     /// Parses `.spec.replicas`; None if it is not a path.
     pub fn new(text: &str) -> Option<Self> {
-        steps(text.strip_prefix('.')?).map(Self)
+        parse_steps(text.strip_prefix('.')?).map(Self)
     }
 
-    /// The scalar values at the path, as written.
+    /// The scalar values at the path, as text.
     pub fn values(&self, manifest: &Value) -> Vec<String> {
         let mut values = Vec::new();
         walk(manifest, &self.0, &mut |value| {
             if !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null) {
-                values.push(written(value));
+                values.push(scalar_text(value));
             }
         });
         values
     }
 }
 
-fn steps(path: &str) -> Option<Vec<Step>> {
+fn parse_steps(path: &str) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {
@@ -83,7 +83,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
 }
 
 /// A literal as a number: quantities in base units, durations and times in seconds.
-fn number(literal: &Literal, now: i64) -> f64 {
+fn literal_number(literal: &Literal, now: i64) -> f64 {
     match &literal.value {
         Scalar::Number(number) | Scalar::Duration(number) => *number,
         Scalar::Moment(moment) => moment.seconds(jiff::Timestamp::from_second(now).unwrap_or_default()),
@@ -92,18 +92,21 @@ fn number(literal: &Literal, now: i64) -> f64 {
 
 impl PathTest {
     /// None if the path is invalid, or the value is not supported for paths.
-    pub fn new(path: &str, exact: bool, wanted: &Wanted, now: i64) -> Option<Self> {
-        let wanted = match wanted {
-            Wanted::Exists => Want::Exists,
-            Wanted::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) if exact => Want::Exactly(word.clone()),
-            Wanted::Pattern(pattern) => Want::Test(test(pattern, false)),
-            Wanted::Compare(compare, literal) => Want::Compare(*compare, number(literal, now)),
-            Wanted::Range(from, to) => {
-                Want::Between(from.as_ref().map(|l| number(l, now)), to.as_ref().map(|l| number(l, now)))
+    pub fn new(path: &str, exact: bool, value: &QueryValue, now: i64) -> Option<Self> {
+        let condition = match value {
+            QueryValue::Exists => PathCondition::Exists,
+            QueryValue::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) if exact => {
+                PathCondition::Exactly(word.clone())
             }
-            Wanted::Label(_) | Wanted::Selector(_) => return None,
+            QueryValue::Pattern(pattern) => PathCondition::Test(pattern_test(pattern, false)),
+            QueryValue::Compare(compare, literal) => PathCondition::Compare(*compare, literal_number(literal, now)),
+            QueryValue::Range(from, to) => PathCondition::Between(
+                from.as_ref().map(|l| literal_number(l, now)),
+                to.as_ref().map(|l| literal_number(l, now)),
+            ),
+            QueryValue::Label(_) | QueryValue::Selector(_) => return None,
         };
-        Some(Self { text: path.to_owned(), steps: steps(path)?, wanted })
+        Some(Self { text: path.to_owned(), steps: parse_steps(path)?, condition })
     }
 
     pub fn path(&self) -> &str {
@@ -116,25 +119,25 @@ impl PathTest {
             Step::Field(field) => Some(field.to_lowercase()),
             _ => None,
         });
-        let value = match &self.wanted {
+        let value = match &self.condition {
             // Booleans are not part of the text, and numbers may be written differently.
-            Want::Test(Test::Equals(word)) if !matches!(word.as_str(), "true" | "false") => Some(word.clone()),
+            PathCondition::Test(Test::Equals(word)) if !matches!(word.as_str(), "true" | "false") => Some(word.clone()),
             _ => None,
         };
         let value = value.filter(|word| word.parse::<f64>().is_err());
         field.into_iter().chain(value).filter(|word| word.len() <= MAX_WORD).collect()
     }
 
-    /// The first value that matches, as written.
-    pub fn finds(&self, manifest: &Value) -> Option<String> {
-        let regex = match &self.wanted {
-            Want::Test(test) => test.regex(),
+    /// The first value that matches, as text.
+    pub fn first_match(&self, manifest: &Value) -> Option<String> {
+        let regex = match &self.condition {
+            PathCondition::Test(test) => test.regex(),
             _ => None,
         };
         let mut found = None;
         walk(manifest, &self.steps, &mut |value| {
             if found.is_none() && self.passes(value, regex.as_ref()) {
-                found = Some(written(value));
+                found = Some(scalar_text(value));
             }
         });
         found
@@ -142,11 +145,11 @@ impl PathTest {
 
     fn passes(&self, value: &Value, regex: Option<&regex::Regex>) -> bool {
         let scalar = !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
-        match &self.wanted {
-            Want::Exists => !value.is_null(),
-            Want::Test(test) => scalar && test.passes(&written(value).to_lowercase(), regex),
-            Want::Exactly(wanted) => scalar && written(value) == *wanted,
-            Want::Compare(compare, wanted) => amount(value).is_some_and(|number| match compare {
+        match &self.condition {
+            PathCondition::Exists => !value.is_null(),
+            PathCondition::Test(test) => scalar && test.passes(&scalar_text(value).to_lowercase(), regex),
+            PathCondition::Exactly(wanted) => scalar && scalar_text(value) == *wanted,
+            PathCondition::Compare(compare, wanted) => numeric_value(value).is_some_and(|number| match compare {
                 Compare::Less => number < *wanted,
                 Compare::LessOrEqual => number <= *wanted,
                 Compare::Greater => number > *wanted,
@@ -154,40 +157,40 @@ impl PathTest {
                 Compare::Equal => number == *wanted,
                 Compare::NotEqual => number != *wanted,
             }),
-            Want::Between(from, to) => amount(value)
+            PathCondition::Between(from, to) => numeric_value(value)
                 .is_some_and(|number| from.is_none_or(|from| number >= from) && to.is_none_or(|to| number <= to)),
         }
     }
 }
 
-/// Calls `see` with each value at the path; lists are traversed unless a step has an index.
-fn walk(value: &Value, steps: &[Step], see: &mut dyn FnMut(&Value)) {
+/// Calls `visit` with each value at the path; lists are traversed unless a step has an index.
+fn walk(value: &Value, steps: &[Step], visit: &mut dyn FnMut(&Value)) {
     match (steps, value) {
         ([Step::Nth(nth), rest @ ..], Value::Array(items)) => {
             if let Some(item) = items.get(*nth) {
-                walk(item, rest, see);
+                walk(item, rest, visit);
             }
         }
-        ([Step::Any, rest @ ..], Value::Array(items)) => items.iter().for_each(|item| walk(item, rest, see)),
-        ([Step::Any, rest @ ..], Value::Object(fields)) => fields.values().for_each(|item| walk(item, rest, see)),
+        ([Step::Any, rest @ ..], Value::Array(items)) => items.iter().for_each(|item| walk(item, rest, visit)),
+        ([Step::Any, rest @ ..], Value::Object(fields)) => fields.values().for_each(|item| walk(item, rest, visit)),
         ([], Value::Array(items)) => {
-            see(value);
-            items.iter().for_each(|item| walk(item, &[], see));
+            visit(value);
+            items.iter().for_each(|item| walk(item, &[], visit));
         }
-        (steps, Value::Array(items)) => items.iter().for_each(|item| walk(item, steps, see)),
-        ([], value) => see(value),
+        (steps, Value::Array(items)) => items.iter().for_each(|item| walk(item, steps, visit)),
+        ([], value) => visit(value),
         ([Step::Field(field), rest @ ..], Value::Object(fields)) => {
             let exact = fields.get(field);
             let found = exact.or_else(|| fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(field)).map(|f| f.1));
             if let Some(inner) = found {
-                walk(inner, rest, see);
+                walk(inner, rest, visit);
             }
         }
         _ => {}
     }
 }
 
-pub(crate) fn written(value: &Value) -> String {
+pub(crate) fn scalar_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Object(_) | Value::Array(_) => String::new(),
@@ -196,7 +199,7 @@ pub(crate) fn written(value: &Value) -> String {
 }
 
 /// Numbers, quantities and times (in seconds).
-pub(crate) fn amount(value: &Value) -> Option<f64> {
+pub(crate) fn numeric_value(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => {
@@ -239,7 +242,7 @@ mod tests {
             panic!("{query} is not a path")
         };
         let path = PathTest::new(&path, exact, &values.any[0], 0).unwrap();
-        assert_eq!(path.finds(&manifest).as_deref(), expected, "{query}");
+        assert_eq!(path.first_match(&manifest).as_deref(), expected, "{query}");
     }
 
     #[rstest]

@@ -1,11 +1,11 @@
 //! Patterns of the query language as tests on lower-case strings.
 
-use crowsnest_query::MAX_COMPILED;
+use crowsnest_query::MAX_COMPILED_REGEX_BYTES;
 use crowsnest_query::Pattern;
 use std::sync::LazyLock;
 
 /// Maximum edit distance of a fuzzy word.
-pub const MOST_EDITS: u8 = 2;
+pub const MAX_EDITS: u8 = 2;
 
 /// A test on one lower-case string.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,22 +14,22 @@ pub enum Test {
     Contains(String),
     /// Must match the whole string.
     Regex(String),
-    /// Within this edit distance, with a transposition as one edit. If set, only the beginning of the string has to
+    /// Within this edit distance; a transposition is one edit. If the flag is set, only the beginning of the string has to
     /// match.
     Near(String, u8, bool),
 }
 
 /// The test for a pattern on a whole string; `contains` applies to plain words.
-pub(crate) fn test(pattern: &Pattern, contains: bool) -> Test {
+pub(crate) fn pattern_test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
         Pattern::Word(word) | Pattern::Phrase(word) => Test::Equals(word.to_lowercase()),
-        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MOST_EDITS), false),
+        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MAX_EDITS), false),
         Pattern::Glob(glob) => match glob.strip_prefix('*').and_then(|rest| rest.strip_suffix('*')) {
             Some(part) if !part.is_empty() && !part.contains(['*', '?']) => Test::Contains(part.to_lowercase()),
             _ => Test::Regex(glob_regex(glob, ".")),
         },
-        Pattern::Regex { source, .. } => Test::Regex(unanchored(source)),
+        Pattern::Regex { source, .. } => Test::Regex(strip_anchors(source)),
     }
 }
 
@@ -46,17 +46,17 @@ pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
     regex
 }
 
-/// Terms are lower-case and matched as a whole, so the anchors of each alternative are replaced by what may
-/// surround it.
-pub(crate) fn unanchored(source: &str) -> String {
-    let alternatives: Vec<String> = alternatives(source).into_iter().map(one_unanchored).collect();
+/// Terms are lower-case and matched as a whole, so the anchors of each alternative are replaced by patterns for the
+/// surrounding text.
+pub(crate) fn strip_anchors(source: &str) -> String {
+    let alternatives: Vec<String> = alternatives(source).into_iter().map(strip_alternative_anchors).collect();
     match alternatives.as_slice() {
         [one] => one.clone(),
         many => format!("(?:{})", many.join("|")),
     }
 }
 
-fn one_unanchored(source: &str) -> String {
+fn strip_alternative_anchors(source: &str) -> String {
     let (open, inner) = match source.strip_prefix('^') {
         Some(rest) => ("", rest),
         None => (".*", source),
@@ -92,13 +92,13 @@ fn alternatives(source: &str) -> Vec<&str> {
 }
 
 /// The regex for a label's key or value within `key=value`.
-pub(crate) fn piece(pattern: &Pattern, any: &str) -> String {
+pub(crate) fn label_part_regex(pattern: &Pattern, any: &str) -> String {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => {
             regex::escape(&word.to_lowercase())
         }
         Pattern::Glob(glob) => glob_regex(glob, any),
-        Pattern::Regex { source, .. } => format!("(?:{})", unanchored(source)),
+        Pattern::Regex { source, .. } => format!("(?:{})", strip_anchors(source)),
     }
 }
 
@@ -124,25 +124,26 @@ impl Test {
             Self::Equals(wanted) => value == wanted,
             Self::Contains(wanted) => value.contains(wanted.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
-            Self::Near(word, distance, begins) => near(value, word, *distance, *begins),
+            Self::Near(word, distance, begins) => is_within_edits(value, word, *distance, *begins),
         }
     }
 }
 
 /// Cache size for compiled expressions, because those of a query are applied to many objects.
-const MOST_KEPT: u64 = 128;
+const MAX_CACHED: u64 = 128;
 static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
-    LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MOST_KEPT).build());
+    LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MAX_CACHED).build());
 
 /// Compiles an expression that matches the whole string, with a size limit.
 pub fn compile(source: &str) -> Option<regex::Regex> {
-    let whole = || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MAX_COMPILED).build().ok();
+    let whole =
+        || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MAX_COMPILED_REGEX_BYTES).build().ok();
     COMPILED.get_with_by_ref(source, whole)
 }
 
 /// True if `term`, or a prefix of it if `begins`, is within the edit distance of `word` (a transposition is one
 /// edit).
-pub fn near(term: &str, word: &str, distance: u8, begins: bool) -> bool {
+pub fn is_within_edits(term: &str, word: &str, distance: u8, begins: bool) -> bool {
     let word: Vec<char> = word.chars().collect();
     let most = word.len() + distance as usize;
     let whole = term.chars().count() <= most;
@@ -183,7 +184,7 @@ mod tests {
     #[case("a\\|b", "xa|b", true)]
     #[case("eb", "WEB-0", true)]
     fn anchors_apply_to_their_alternative(#[case] source: &str, #[case] text: &str, #[case] expected: bool) {
-        assert_eq!(compile(&unanchored(source)).unwrap().is_match(text), expected);
+        assert_eq!(compile(&strip_anchors(source)).unwrap().is_match(text), expected);
     }
 
     #[rstest]
@@ -198,6 +199,6 @@ mod tests {
         #[case] distance: u8,
         #[case] expected: bool,
     ) {
-        assert_eq!(near(term, word, distance, false), expected);
+        assert_eq!(is_within_edits(term, word, distance, false), expected);
     }
 }

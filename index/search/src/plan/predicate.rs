@@ -3,12 +3,12 @@
 //! Created by [`crate::plan`]. Relations and paths are resolved ([`crate::plan::relations`], [`crate::execute`])
 //! before an engine evaluates the rest.
 
-use crate::document::CUT;
+use crate::document::CONTENT_TRUNCATED;
 use crate::document::columns::{Key, Number, Word};
 use crate::document::tokens::chunks;
 pub use crate::plan::paths::PathTest;
 pub use crate::plan::patterns::Test;
-use crate::plan::relations::Reach;
+use crate::plan::relations::Relation;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum Match {
     /// A value at a manifest path passes.
     Path(PathTest),
     /// The object is related to others.
-    Reach(Box<Reach>),
+    Relation(Box<Relation>),
     /// A change in the history affected a path (dotted, with globs) or a field below it.
     Changed(String),
     /// One of the columns contains one of the keys.
@@ -90,25 +90,25 @@ impl Match {
             || match self {
                 Match::And(parts) | Match::Or(parts) => parts.iter().any(|part| part.contains(is)),
                 Match::Not(inner) | Match::Because(_, _, inner) => inner.contains(is),
-                Match::Reach(reach) => reach.inner().contains(is),
+                Match::Relation(relation) => relation.inner().contains(is),
                 _ => false,
             }
     }
 
     /// A weaker condition without paths, for engines that do not support them.
-    pub fn loosened(&self) -> Match {
+    pub fn without_paths(&self) -> Match {
         match self {
-            Match::And(parts) => Match::And(parts.iter().map(Match::loosened).collect()),
-            Match::Or(parts) => Match::Or(parts.iter().map(Match::loosened).collect()),
+            Match::And(parts) => Match::And(parts.iter().map(Match::without_paths).collect()),
+            Match::Or(parts) => Match::Or(parts.iter().map(Match::without_paths).collect()),
             Match::Not(inner) if inner.needs_bodies() => Match::All,
             Match::Because(field, value, inner) => {
-                Match::Because(field.clone(), value.clone(), Box::new(inner.loosened()))
+                Match::Because(field.clone(), value.clone(), Box::new(inner.without_paths()))
             }
             Match::Path(path) => {
                 let words: Vec<String> = path.words().iter().flat_map(|word| chunks(word)).map(str::to_owned).collect();
                 match words.is_empty() {
                     true => Match::All,
-                    false => Match::Or(vec![Match::Content(words), Match::has(CUT)]),
+                    false => Match::Or(vec![Match::Content(words), Match::has(CONTENT_TRUNCATED)]),
                 }
             }
             other => other.clone(),
@@ -146,7 +146,7 @@ impl Match {
         self.contains(&|part| match part {
             Match::Word(word, _) | Match::Exact(word, _) => !printed(word),
             Match::Content(_) | Match::Message(_) | Match::Bare(_) | Match::BareRegex(_) | Match::Fuzzy(..) => true,
-            Match::Path(_) | Match::Reach(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
+            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,
             Match::Number(..) | Match::Clusters(_) | Match::Ids(_) => false,
         })

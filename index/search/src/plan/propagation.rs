@@ -2,18 +2,18 @@
 //! and the objects created in members.
 
 use crate::document::columns::Word;
-use crate::plan::kinds::kind_in;
-use crate::plan::patterns::{literal_word, test};
+use crate::plan::kinds::kinds_in_group;
+use crate::plan::patterns::{literal_word, pattern_test};
 use crate::plan::predicate::Match;
-use crate::plan::relations::Reach;
+use crate::plan::relations::Relation;
 use crowsnest_query::{Pattern, Value};
 
 const WORK: &str = "work.karmada.io";
 const POLICY: &str = "policy.karmada.io";
 
 /// Bindings and works with a value, and their subjects.
-pub fn propagated(word: Word, pattern: &Pattern) -> Match {
-    let (of, condition) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
+pub fn propagation_match(word: Word, pattern: &Pattern) -> Match {
+    let (of, condition) = (Match::Word(word, pattern_test(pattern, false)), format!("{}:{pattern}", word.name()));
     match word {
         // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
         // at lower cost.
@@ -23,7 +23,7 @@ pub fn propagated(word: Word, pattern: &Pattern) -> Match {
 }
 
 fn bindings() -> Match {
-    kind_in(WORK, &["resourcebinding", "clusterresourcebinding"])
+    kinds_in_group(WORK, &["resourcebinding", "clusterresourcebinding"])
 }
 
 pub fn with_subjects(of: Match, condition: String) -> Match {
@@ -31,11 +31,11 @@ pub fn with_subjects(of: Match, condition: String) -> Match {
 }
 
 fn subjects(of: Match, condition: String) -> Match {
-    Match::Reach(Box::new(Reach::Subjects { of, condition }))
+    Match::Relation(Box::new(Relation::Subjects { of, condition }))
 }
 
 /// `override:` and `quota:`, with any value or a specific one; None for other fields and values.
-pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
+pub fn override_or_quota_match(field: &str, exact: bool, value: &Value) -> Option<Match> {
     let condition = format!("{field}:{value}");
     let pattern = match value {
         Value::Exists => None,
@@ -47,24 +47,24 @@ pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
             let of = match (pattern, pattern.and_then(literal_word)) {
                 (None, _) => Match::has(Word::Override.name()),
                 (_, Some(text)) if exact => Match::Exact(Word::Override, text.to_owned()),
-                (Some(pattern), _) => Match::Word(Word::Override, test(pattern, false)),
+                (Some(pattern), _) => Match::Word(Word::Override, pattern_test(pattern, false)),
             };
             Some(with_subjects(of, condition))
         }
-        "quota" => Some(limited(pattern, condition)),
+        "quota" => Some(quota_match(pattern, condition)),
         _ => None,
     }
 }
 
 /// Objects limited by federated quotas: the bindings of their namespaces, with their templates, and the quotas
 /// created in members.
-fn limited(pattern: Option<&Pattern>, condition: String) -> Match {
+fn quota_match(pattern: Option<&Pattern>, condition: String) -> Match {
     let name = pattern.map(|pattern| {
         let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
-        Match::Word(column, test(pattern, false))
+        Match::Word(column, pattern_test(pattern, false))
     });
-    let quotas = Match::And([kind_in(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
+    let quotas = Match::And([kinds_in_group(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
     let limited = subjects(quotas, condition.clone());
-    let bindings = Match::And(vec![kind_in(WORK, &["resourcebinding"]), limited.clone()]);
+    let bindings = Match::And(vec![kinds_in_group(WORK, &["resourcebinding"]), limited.clone()]);
     Match::Or(vec![limited, subjects(bindings, condition)])
 }

@@ -5,7 +5,7 @@ use crate::plan::predicate::Match;
 use crowsnest_query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
 
 /// The column of a field.
-pub fn number_named(field: &str) -> Option<Number> {
+pub fn number_column(field: &str) -> Option<Number> {
     let name = match field {
         "age" | "created" => "created",
         other => other,
@@ -14,25 +14,25 @@ pub fn number_named(field: &str) -> Option<Number> {
 }
 
 /// The condition for a value of a numeric field.
-pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
-    let Some(column) = number_named(field.name) else { return Match::None };
+pub fn number_match(field: &'static KnownField, value: &Value, now: i64) -> Match {
+    let Some(column) = number_column(field.name) else { return Match::None };
     // CPU is counted in millicores.
     let scale = if matches!(column, Number::CpuRequest | Number::CpuLimit) { 1000.0 } else { 1.0 };
-    let since = field.kind == FieldKind::Age;
-    let scalar = |literal: &Literal| scalar(literal, scale, since, now);
+    let is_age = field.kind == FieldKind::Age;
+    let scalar = |literal: &Literal| scalar(literal, scale, is_age, now);
     match value {
         Value::Exists => Match::has(column.name()),
         Value::Compare(compare, literal) => {
-            let (number, turned) = scalar(literal);
-            compared(column, if turned { turn(*compare) } else { *compare }, number)
+            let (number, is_reversed) = scalar(literal);
+            comparison_match(column, if is_reversed { reverse(*compare) } else { *compare }, number)
         }
         Value::Range(low, high) => {
             let (mut from, mut to) = (None, None);
-            if let Some((number, turned)) = low.as_ref().map(scalar) {
-                if turned { to = Some(number.floor() as i64) } else { from = Some(number.ceil() as i64) }
+            if let Some((number, is_reversed)) = low.as_ref().map(scalar) {
+                if is_reversed { to = Some(number.floor() as i64) } else { from = Some(number.ceil() as i64) }
             }
-            if let Some((number, turned)) = high.as_ref().map(scalar) {
-                if turned { from = Some(number.ceil() as i64) } else { to = Some(number.floor() as i64) }
+            if let Some((number, is_reversed)) = high.as_ref().map(scalar) {
+                if is_reversed { from = Some(number.ceil() as i64) } else { to = Some(number.floor() as i64) }
             }
             Match::Number(column, from, to)
         }
@@ -41,10 +41,10 @@ pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
 }
 
 /// A literal in the column's unit; true if a larger literal means a smaller column value (ages).
-fn scalar(literal: &Literal, scale: f64, since: bool, unix: i64) -> (f64, bool) {
+fn scalar(literal: &Literal, scale: f64, is_age: bool, unix: i64) -> (f64, bool) {
     let now = unix as f64;
     match &literal.value {
-        Scalar::Number(number) if since => (now - number, true),
+        Scalar::Number(number) if is_age => (now - number, true),
         Scalar::Number(number) => (number * scale, false),
         Scalar::Duration(seconds) => (now - seconds, true),
         Scalar::Moment(moment) => (moment.seconds(clock(unix)), false),
@@ -55,7 +55,7 @@ fn clock(unix: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(unix).unwrap_or_default()
 }
 
-fn turn(compare: Compare) -> Compare {
+fn reverse(compare: Compare) -> Compare {
     match compare {
         Compare::Less => Compare::Greater,
         Compare::LessOrEqual => Compare::GreaterOrEqual,
@@ -66,7 +66,7 @@ fn turn(compare: Compare) -> Compare {
 }
 
 /// The integer range equivalent to a comparison with a possibly fractional number.
-fn compared(column: Number, compare: Compare, number: f64) -> Match {
+fn comparison_match(column: Number, compare: Compare, number: f64) -> Match {
     let whole = number.fract() == 0.0;
     let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
     match compare {

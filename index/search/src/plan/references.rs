@@ -1,8 +1,8 @@
 //! References in queries: `web`, `deploy/web`, `deployments.apps/shop/web`.
 
 use crate::document::columns::Word;
-use crate::plan::kinds::{Kinds, NamedKind};
-use crate::plan::patterns::{glob_regex, unanchored};
+use crate::plan::kinds::{KindPattern, Kinds};
+use crate::plan::patterns::{glob_regex, strip_anchors};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_query::Pattern;
 
@@ -20,7 +20,7 @@ pub(crate) enum ReferencePattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReferenceParts {
     /// Empty: any kind.
-    kinds: Vec<NamedKind>,
+    kinds: Vec<KindPattern>,
     namespace: Option<String>,
     name: String,
     /// Namespace and name are globs.
@@ -33,7 +33,7 @@ impl ReferencePattern {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => (text, false),
             Pattern::Glob(glob) => (glob, true),
-            Pattern::Regex { source, .. } => return Ok(Self::Regex(unanchored(source))),
+            Pattern::Regex { source, .. } => return Ok(Self::Regex(strip_anchors(source))),
         };
         let lower = text.to_lowercase();
         let (kind, namespace, name) = match lower.split('/').collect::<Vec<_>>().as_slice() {
@@ -46,7 +46,7 @@ impl ReferencePattern {
             return Err(format!("{text} is not a reference; use {FORMS}"));
         }
         Ok(Self::Parts(ReferenceParts {
-            kinds: kind.map(|kind| NamedKind::all(kind, kinds)).unwrap_or_default(),
+            kinds: kind.map(|kind| KindPattern::resolve(kind, kinds)).unwrap_or_default(),
             // References to cluster-scoped objects have no namespace.
             namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
             name: name.to_owned(),
@@ -58,8 +58,8 @@ impl ReferencePattern {
     pub fn unknown_kind(&self) -> Option<&str> {
         let Self::Parts(parts) = self else { return None };
         parts.kinds.iter().find_map(|kind| match kind {
-            NamedKind::Unknown(kind) => Some(kind.as_str()),
-            NamedKind::Known(_) | NamedKind::Glob(_) => None,
+            KindPattern::Unknown(kind) => Some(kind.as_str()),
+            KindPattern::Known(_) | KindPattern::Glob(_) => None,
         })
     }
 
@@ -85,7 +85,7 @@ impl ReferenceParts {
         // An owner is in the namespace of the object, so its references have none.
         let own = self.namespace.as_ref().filter(|_| word == Word::Owner);
         let namespace = self.namespace.as_ref().filter(|_| word != Word::Owner);
-        let written: Option<Vec<String>> = self.kinds.iter().map(NamedKind::written).collect();
+        let written: Option<Vec<String>> = self.kinds.iter().map(KindPattern::reference_text).collect();
         let found = match written.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
             Some(kinds) => {
                 let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -93,7 +93,7 @@ impl ReferenceParts {
                 Match::any_of(kinds.into_iter().map(term).collect())
             }
             None => {
-                let kinds: Vec<String> = self.kinds.iter().map(NamedKind::regex).collect();
+                let kinds: Vec<String> = self.kinds.iter().map(KindPattern::regex).collect();
                 let kind = if kinds.is_empty() { "[^/]*".to_owned() } else { format!("(?:{})", kinds.join("|")) };
                 let prefix = namespace.map(|namespace| format!("{}/", self.part(namespace))).unwrap_or_default();
                 Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part(&self.name))))
@@ -108,7 +108,7 @@ impl ReferenceParts {
     fn objects(&self) -> Match {
         let mut all = vec![Match::Word(Word::Name, Test::Regex(self.part(&self.name)))];
         if !self.kinds.is_empty() {
-            all.push(Match::any_of(self.kinds.iter().map(NamedKind::objects).collect()));
+            all.push(Match::any_of(self.kinds.iter().map(KindPattern::objects).collect()));
         }
         all.extend(self.namespace.as_ref().map(|namespace| self.in_namespace(namespace)));
         Match::And(all)
@@ -131,7 +131,7 @@ mod tests {
     use rstest::rstest;
     use std::collections::BTreeSet;
 
-    fn parsed(text: &str) -> Result<ReferencePattern, String> {
+    fn parse(text: &str) -> Result<ReferencePattern, String> {
         let known = |group: &str| GroupKind { group: group.to_owned(), kind: "deployment".to_owned() };
         let kinds = BTreeSet::from([known("apps"), known("x.io")]);
         let names = ["deployment", "deployments"].map(|name| (name.to_owned(), kinds.clone()));
@@ -155,7 +155,7 @@ mod tests {
     #[case::other_namespace("deployment.apps/team/web", &[])]
     fn references_are_found(#[case] text: &str, #[case] expected: &[&str]) {
         let terms = ["deployment.apps/web", "deployment.apps/shop/web", "deployment.x.io/web", "secret/web"];
-        let found = terms.into_iter().filter(|term| holds(&parsed(text).unwrap().referrers(Word::Uses), term));
+        let found = terms.into_iter().filter(|term| holds(&parse(text).unwrap().referrers(Word::Uses), term));
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
@@ -172,7 +172,7 @@ mod tests {
     #[case("/web")]
     #[case("deployment/")]
     fn other_forms_are_reported(#[case] text: &str) {
-        let notice = parsed(text).unwrap_err();
+        let notice = parse(text).unwrap_err();
         assert_eq!(notice, format!("{text} is not a reference; use {FORMS}"));
     }
 
@@ -183,6 +183,6 @@ mod tests {
     #[case("s*/web", None)]
     #[case("web", None)]
     fn kinds_that_are_not_served_are_known(#[case] text: &str, #[case] expected: Option<&str>) {
-        assert_eq!(parsed(text).unwrap().unknown_kind(), expected);
+        assert_eq!(parse(text).unwrap().unknown_kind(), expected);
     }
 }

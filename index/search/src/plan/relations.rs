@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 /// Maximum number of steps in any query.
-pub const MOST_STEPS: u8 = 5;
+pub const MAX_STEPS: u8 = 5;
 /// Default and maximum number of steps to dependent objects.
 pub const CLOSURE_STEPS: u8 = 8;
 const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
@@ -29,7 +29,7 @@ pub enum Side {
 
 /// Objects related to those that match the inner condition.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reach {
+pub enum Relation {
     /// Subjects of events.
     Subjects { of: Match, condition: String },
     /// Direct and indirect owners, and users of the objects.
@@ -48,7 +48,7 @@ pub enum Reach {
     Family { of: Match, kind: Match, condition: String },
 }
 
-impl Reach {
+impl Relation {
     pub fn inner(&self) -> &Match {
         match self {
             Self::Subjects { of, .. } | Self::Holders { of, .. } => of,
@@ -95,10 +95,10 @@ pub trait Objects: Send {
     async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error>;
 }
 
-type Resolved<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
+type ResolveFuture<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
 
 /// Resolves every relation of a plan.
-pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> Resolved<'o> {
+pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> ResolveFuture<'o> {
     Box::pin(async move {
         Ok(match matches {
             Match::And(parts) => Match::And(resolve_all(parts, objects).await?),
@@ -107,7 +107,7 @@ pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> Resolved<'o>
             Match::Because(field, value, inner) => {
                 Match::Because(field, value, Box::new(resolve(*inner, objects).await?))
             }
-            Match::Reach(reach) => follow(*reach, objects).await?,
+            Match::Relation(relation) => resolve_relation(*relation, objects).await?,
             leaf => leaf,
         })
     })
@@ -121,45 +121,45 @@ async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec
     Ok(resolved)
 }
 
-async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error> {
-    let (field, condition) = reach.label();
+async fn resolve_relation(relation: Relation, objects: &mut dyn Objects) -> Result<Match, Error> {
+    let (field, condition) = relation.label();
     let (field, condition) = (field.to_owned(), condition.to_owned());
     let mut steps = Steps { objects };
-    let found = match reach {
-        Reach::Subjects { of, .. } => {
-            let events = steps.inside(of).await?;
-            steps.out(&events, &[Key::About]).await?
+    let found = match relation {
+        Relation::Subjects { of, .. } => {
+            let events = steps.resolve_inner(of).await?;
+            steps.referenced(&events, &[Key::About]).await?
         }
-        Reach::Holders { of, .. } => {
-            let held = steps.inside(of).await?;
-            let owners = steps.again(&held, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
-            Match::Or(vec![owners, steps.back(&held, &[Key::Uses]).await?])
+        Relation::Holders { of, .. } => {
+            let held = steps.resolve_inner(of).await?;
+            let owners = steps.repeat(&held, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+            Match::Or(vec![owners, steps.referencing(&held, &[Key::Uses]).await?])
         }
-        Reach::Owned { by, depth, .. } => {
-            let first = steps.inside(by).await?;
-            let more = steps.again(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
+        Relation::Owned { by, depth, .. } => {
+            let first = steps.resolve_inner(by).await?;
+            let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
             Match::Or(vec![first, more])
         }
-        Reach::Using { first, depth, .. } => {
-            let first = steps.inside(first).await?;
-            let more = steps.again(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
+        Relation::Using { first, depth, .. } => {
+            let first = steps.resolve_inner(first).await?;
+            let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
             Match::Or(vec![first, more])
         }
-        Reach::Used { by, depth, .. } => {
-            let by = steps.inside(by).await?;
-            steps.again(&by, depth, Step::Out(&[Key::Uses])).await?
+        Relation::Used { by, depth, .. } => {
+            let by = steps.resolve_inner(by).await?;
+            steps.repeat(&by, depth, Step::Out(&[Key::Uses])).await?
         }
-        Reach::Near { to, depth, .. } => {
-            let to = steps.inside(to).await?;
-            let near = steps.again(&to, depth, Step::Both(&EDGES)).await?;
+        Relation::Near { to, depth, .. } => {
+            let to = steps.resolve_inner(to).await?;
+            let near = steps.repeat(&to, depth, Step::Both(&EDGES)).await?;
             near.and(to.negated())
         }
-        Reach::Dependent { of, side, depth, .. } => {
-            let of = steps.inside(of).await?;
+        Relation::Dependent { of, side, depth, .. } => {
+            let of = steps.resolve_inner(of).await?;
             Match::Ids(Arc::new(steps.objects.dependent(&of, side, depth).await?))
         }
-        Reach::Family { of, kind, .. } => {
-            let of = steps.inside(of).await?;
+        Relation::Family { of, kind, .. } => {
+            let of = steps.resolve_inner(of).await?;
             kind.and(steps.family(of).await?)
         }
     };
@@ -182,54 +182,56 @@ struct Steps<'o> {
 
 impl Steps<'_> {
     /// Resolves nested relations.
-    async fn inside(&mut self, matches: Match) -> Result<Match, Error> {
+    async fn resolve_inner(&mut self, matches: Match) -> Result<Match, Error> {
         resolve(matches, self.objects).await
     }
 
     /// The objects that they reference.
-    async fn out(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+    async fn referenced(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(&[Key::Own], self.objects.keys(from, edges).await?))
     }
 
     /// The objects that reference them.
-    async fn back(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+    async fn referencing(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(edges, self.objects.keys(from, &[Key::Own]).await?))
     }
 
     async fn take(&mut self, step: Step, from: &Match) -> Result<Match, Error> {
         match step {
-            Step::Out(edges) => self.out(from, edges).await,
-            Step::Back(edges) => self.back(from, edges).await,
-            Step::Both(edges) => Ok(Match::Or(vec![self.out(from, edges).await?, self.back(from, edges).await?])),
+            Step::Out(edges) => self.referenced(from, edges).await,
+            Step::Back(edges) => self.referencing(from, edges).await,
+            Step::Both(edges) => {
+                Ok(Match::Or(vec![self.referenced(from, edges).await?, self.referencing(from, edges).await?]))
+            }
         }
     }
 
     /// All objects reached in up to `depth` steps; stops when a step reaches no new objects.
-    async fn again(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
-        let mut met = Vec::new();
-        let mut here = from.clone();
+    async fn repeat(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
+        let mut reached = Vec::new();
+        let mut frontier = from.clone();
         for _ in 0..depth {
-            let next = self.take(step, &here).await?;
-            if !next.contains(&|part| matches!(part, Match::Keys(..))) || met.contains(&next) {
+            let next = self.take(step, &frontier).await?;
+            if !next.contains(&|part| matches!(part, Match::Keys(..))) || reached.contains(&next) {
                 break;
             }
-            met.push(next.clone());
-            here = next;
+            reached.push(next.clone());
+            frontier = next;
         }
-        Ok(Match::any_of(met))
+        Ok(Match::any_of(reached))
     }
 
     /// Related objects: see `select:` in docs/QUERY.md.
     async fn family(&mut self, of: Match) -> Result<Match, Error> {
-        let subjects = self.out(&of, &[Key::About]).await?;
+        let subjects = self.referenced(&of, &[Key::About]).await?;
         let all = Match::Or(vec![of, subjects]);
-        let owners = self.again(&all, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
-        let owned = self.again(&all, MOST_STEPS, Step::Back(&[Key::Owner])).await?;
+        let owners = self.repeat(&all, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+        let owned = self.repeat(&all, MAX_STEPS, Step::Back(&[Key::Owner])).await?;
         let family = Match::Or(vec![all, owners, owned]);
-        let used = self.out(&family, &[Key::Uses]).await?;
-        let users = self.back(&family, &[Key::Uses, Key::About]).await?;
-        let around = Match::Or(vec![used, users]);
-        let their_owners = self.again(&around, MOST_STEPS, Step::Out(&[Key::Owner])).await?;
-        Ok(Match::Or(vec![family, around, their_owners]))
+        let used = self.referenced(&family, &[Key::Uses]).await?;
+        let users = self.referencing(&family, &[Key::Uses, Key::About]).await?;
+        let neighbours = Match::Or(vec![used, users]);
+        let their_owners = self.repeat(&neighbours, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+        Ok(Match::Or(vec![family, neighbours, their_owners]))
     }
 }

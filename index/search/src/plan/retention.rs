@@ -5,26 +5,26 @@ use std::time::Duration;
 
 /// Range of the cache's history. Times are Unix seconds.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
+pub struct HistoryRange {
     pub now: i64,
     /// Time of the first contents.
-    pub began: i64,
-    pub kept_for: Duration,
+    pub since: i64,
+    pub retention: Duration,
 }
 
-impl Known {
+impl HistoryRange {
     /// Notice for an answer that may be incomplete because of the requested time.
-    pub fn lacks(&self, scope: TimeScope) -> Option<String> {
+    pub fn describe_gap(&self, scope: TimeScope) -> Option<String> {
         let time = match scope {
             TimeScope::At(at) | TimeScope::During(at, _) => at,
             TimeScope::Now | TimeScope::Deleted => return None,
         };
-        let kept_since = self.now.saturating_sub(i64::try_from(self.kept_for.as_secs()).unwrap_or(i64::MAX));
-        if time < self.began && kept_since < self.began {
-            let began = jiff::Timestamp::from_second(self.began).map(|at| format!(" at {at}")).unwrap_or_default();
+        let kept_since = self.now.saturating_sub(i64::try_from(self.retention.as_secs()).unwrap_or(i64::MAX));
+        if time < self.since && kept_since < self.since {
+            let began = jiff::Timestamp::from_second(self.since).map(|at| format!(" at {at}")).unwrap_or_default();
             return Some(format!("the cache was created{began}; earlier objects are unknown"));
         }
-        let hours = self.kept_for.as_secs() / 3600;
+        let hours = self.retention.as_secs() / 3600;
         (time < kept_since).then(|| format!("changes older than {hours} h are not kept; the result may be incomplete"))
     }
 }
@@ -44,7 +44,8 @@ mod tests {
     #[case::kept(TimeScope::At(6_400), 100, None)]
     #[case::before_the_cache_and_not_kept(TimeScope::At(50), 100, Some("older than 1 h"))]
     fn missing_history_is_reported(#[case] scope: TimeScope, #[case] began: i64, #[case] expected: Option<&str>) {
-        let notice = Known { now: 10_000, began, kept_for: Duration::from_secs(3600) }.lacks(scope);
+        let notice =
+            HistoryRange { now: 10_000, since: began, retention: Duration::from_secs(3600) }.describe_gap(scope);
         assert_eq!(notice.is_some(), expected.is_some(), "{notice:?}");
         assert!(notice.unwrap_or_default().contains(expected.unwrap_or_default()));
     }

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the query language of new searches.
-const SYNTAX: &str = "v1";
-const MOST_OF_ONE: usize = 200;
-const MOST_TITLE: usize = 128;
-const MOST_DESCRIPTION: usize = 1024;
+const SYNTAX_VERSION: &str = "v1";
+const MAX_PER_OWNER: usize = 200;
+const MAX_TITLE_CHARS: usize = 128;
+const MAX_DESCRIPTION_CHARS: usize = 1024;
 
 /// User input for a saved search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -31,34 +31,34 @@ pub struct Draft {
 pub enum Access {
     /// The caller cannot know that it exists.
     Hidden,
-    Seen,
-    Changed,
+    Read,
+    Write,
 }
 
 /// Owners may change their searches. Shared ones are visible to everyone and may be changed by cluster
 /// administrators.
 pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> Access {
     match (saved.owner == caller.name, saved.shared) {
-        (true, _) => Access::Changed,
-        (false, true) if caller.is_master() => Access::Changed,
-        (false, true) => Access::Seen,
+        (true, _) => Access::Write,
+        (false, true) if caller.is_master() => Access::Write,
+        (false, true) => Access::Read,
         (false, false) => Access::Hidden,
     }
 }
 
 /// True if an owner with this many searches may save another one.
-pub fn has_room(kept: usize) -> bool {
-    kept < MOST_OF_ONE
+pub fn can_add(kept: usize) -> bool {
+    kept < MAX_PER_OWNER
 }
 
 /// Validates a draft.
-pub fn checked(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
+pub fn validate(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
     let mut errors = Vec::new();
     if draft.title.trim().is_empty() {
         errors.push(FieldError::required("spec.title", "the title of the search"));
     }
     for (field, text, most) in
-        [("spec.title", &draft.title, MOST_TITLE), ("spec.description", &draft.description, MOST_DESCRIPTION)]
+        [("spec.title", &draft.title, MAX_TITLE_CHARS), ("spec.description", &draft.description, MAX_DESCRIPTION_CHARS)]
     {
         if text.chars().count() > most {
             errors.push(FieldError::too_long(field, most));
@@ -71,11 +71,18 @@ pub fn checked(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldEr
         return Err(errors);
     }
     let Draft { title, query, description, shared } = draft;
-    Ok(SavedSearchSpec { title, query, description, shared, owner: owner.to_owned(), syntax: SYNTAX.to_owned() })
+    Ok(SavedSearchSpec {
+        title,
+        query,
+        description,
+        shared,
+        owner: owner.to_owned(),
+        syntax: SYNTAX_VERSION.to_owned(),
+    })
 }
 
 /// An object name of letters, digits and hyphens, derived from the title and unique per owner.
-pub fn name_of(title: &str, owner: &str) -> String {
+pub fn derive_name(title: &str, owner: &str) -> String {
     let mut slug: String =
         title.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     slug.truncate(40);
@@ -85,7 +92,7 @@ pub fn name_of(title: &str, owner: &str) -> String {
 
 /// The queries that a caller may use with `scope:`, by name and by lower-case title.
 pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: &UserInfo) -> BTreeMap<String, String> {
-    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= Access::Seen);
+    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= Access::Read);
     let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
     // Own searches take precedence over shared ones, and names over titles.
     seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
@@ -112,16 +119,16 @@ mod tests {
 
     fn saved(owner: &str, shared: bool) -> SavedSearchSpec {
         let draft = Draft { title: "Broken".into(), query: "is:unhealthy".into(), shared, ..Draft::default() };
-        checked(draft, owner).unwrap()
+        validate(draft, owner).unwrap()
     }
 
     #[rstest]
-    #[case::own("ann", "staff", false, Access::Changed)]
-    #[case::own_and_shared("ann", "staff", true, Access::Changed)]
+    #[case::own("ann", "staff", false, Access::Write)]
+    #[case::own_and_shared("ann", "staff", true, Access::Write)]
     #[case::of_another_owner("bob", "staff", false, Access::Hidden)]
-    #[case::anothers_and_shared("bob", "staff", true, Access::Seen)]
+    #[case::anothers_and_shared("bob", "staff", true, Access::Read)]
     #[case::anothers_by_a_master("root", MASTERS, false, Access::Hidden)]
-    #[case::shared_and_by_a_master("root", MASTERS, true, Access::Changed)]
+    #[case::shared_and_by_a_master("root", MASTERS, true, Access::Write)]
     #[case::a_group_of_the_owners_name("bob", "ann", false, Access::Hidden)]
     #[case::anonymous("", "staff", false, Access::Hidden)]
     fn access_depends_on_owner_and_sharing(
@@ -150,7 +157,7 @@ mod tests {
             description: description.to_owned(),
             shared: false,
         };
-        let errors = checked(draft, "ann").err().unwrap_or_default();
+        let errors = validate(draft, "ann").err().unwrap_or_default();
         assert_eq!(errors.len(), expected.len(), "{errors:?}");
         for (error, begins) in errors.iter().zip(expected) {
             assert!(error.to_string().starts_with(begins), "{error}");
@@ -159,9 +166,9 @@ mod tests {
 
     #[test]
     fn names_are_valid_and_differ_by_owner() {
-        let (ann, bob) = (name_of("Broken pods / prod!", "ann"), name_of("Broken pods / prod!", "bob"));
+        let (ann, bob) = (derive_name("Broken pods / prod!", "ann"), derive_name("Broken pods / prod!", "bob"));
         assert!(ann.starts_with("broken-pods---prod-") && ann != bob);
-        assert!(name_of("é", "ann").chars().all(|c| c.is_ascii_alphanumeric()));
+        assert!(derive_name("é", "ann").chars().all(|c| c.is_ascii_alphanumeric()));
     }
 
     #[test]
@@ -191,6 +198,6 @@ mod tests {
 
     #[test]
     fn the_number_of_searches_per_owner_is_limited() {
-        assert!(has_room(0) && has_room(MOST_OF_ONE - 1) && !has_room(MOST_OF_ONE));
+        assert!(can_add(0) && can_add(MAX_PER_OWNER - 1) && !can_add(MAX_PER_OWNER));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::document::columns::{Facet, Number};
 use crate::plan::ClusterFacts;
-use crate::plan::ranges::number_named;
+use crate::plan::ranges::number_column;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_store::Seq;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Maximum number of sort columns; ties are sorted by name.
-pub const MOST_COLUMNS: usize = 3;
+pub const MAX_COLUMNS: usize = 3;
 /// Maximum length of a cursor.
 const MAX_CURSOR: usize = 4096;
 
@@ -23,20 +23,20 @@ pub enum SortBy {
     Number(Number),
     Text(Facet),
     /// A property of the hit's cluster.
-    Cluster(OfCluster),
+    Cluster(ClusterProperty),
 }
 
 /// Properties of clusters for sorting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OfCluster {
+pub enum ClusterProperty {
     Region,
     /// The first one if there are several.
     Zone,
     Provider,
 }
 
-impl OfCluster {
-    pub fn of(self, cluster: &ClusterFacts) -> Option<&str> {
+impl ClusterProperty {
+    pub fn value_of(self, cluster: &ClusterFacts) -> Option<&str> {
         let text = match self {
             Self::Region => Some(&cluster.region),
             Self::Zone => cluster.zones.iter().min(),
@@ -57,16 +57,16 @@ impl Sort {
     pub const RELEVANCE: Self = Self { by: SortBy::Relevance, descending: true };
 
     /// By a field of the query language; None if the field cannot be sorted by.
-    pub fn named(field: &str, descending: bool) -> Option<Self> {
+    pub fn by_field(field: &str, descending: bool) -> Option<Self> {
         let by = match field {
             "relevance" => return Some(Self::RELEVANCE),
             "ns" => Some(SortBy::Text(Facet::Namespace)),
-            "region" => Some(SortBy::Cluster(OfCluster::Region)),
-            "zone" => Some(SortBy::Cluster(OfCluster::Zone)),
-            "provider" => Some(SortBy::Cluster(OfCluster::Provider)),
+            "region" => Some(SortBy::Cluster(ClusterProperty::Region)),
+            "zone" => Some(SortBy::Cluster(ClusterProperty::Zone)),
+            "provider" => Some(SortBy::Cluster(ClusterProperty::Provider)),
             _ => Facet::ALL.iter().find(|facet| facet.field() == field).map(|facet| SortBy::Text(*facet)),
         };
-        let by = by.or_else(|| number_named(field).map(SortBy::Number))?;
+        let by = by.or_else(|| number_column(field).map(SortBy::Number))?;
         // The oldest object was created first.
         Some(Self { by, descending: descending != (field == "age") })
     }
@@ -100,7 +100,7 @@ pub struct Ranked {
     pub position: SortPosition,
     pub score: f32,
     /// The change that ended this version; None: the current state.
-    pub past: Option<Seq>,
+    pub ended_by: Option<Seq>,
 }
 
 /// Compares positions.
@@ -139,17 +139,17 @@ impl fmt::Display for Cursor {
 /// The text is not a valid cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor is invalid; repeat the search without it")]
-pub struct NoCursor;
+pub struct InvalidCursor;
 
 impl FromStr for Cursor {
-    type Err = NoCursor;
+    type Err = InvalidCursor;
 
-    fn from_str(text: &str) -> Result<Self, NoCursor> {
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
         if text.len() > MAX_CURSOR {
-            return Err(NoCursor);
+            return Err(InvalidCursor);
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| NoCursor)?;
-        serde_json::from_slice(&bytes).map(Cursor).map_err(|_| NoCursor)
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidCursor)?;
+        serde_json::from_slice(&bytes).map(Cursor).map_err(|_| InvalidCursor)
     }
 }
 
@@ -162,6 +162,6 @@ mod tests {
         let ranks = vec![Rank::Score(151.5), Rank::Number(None), Rank::Text(Some("é".to_owned()))];
         let cursor = Cursor(SortPosition { ranks, name: "web-0".to_owned(), id: u64::MAX });
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        assert_eq!("50".parse::<Cursor>(), Err(NoCursor));
+        assert_eq!("50".parse::<Cursor>(), Err(InvalidCursor));
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tantivy::DocId;
 
 /// Sets with less than one document per this number of the segment's documents are small.
-const FEW: u32 = 32;
+const SPARSE_RATIO: u32 = 32;
 /// Number of documents processed at once.
-const BLOCK: usize = 1_024;
+const BLOCK_DOCS: usize = 1_024;
 
 /// Documents of one segment.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ impl DocSet {
         Self::Some(Arc::default())
     }
 
-    pub fn of(docs: RoaringBitmap) -> Self {
+    pub fn new(docs: RoaringBitmap) -> Self {
         Self::Some(Arc::new(docs))
     }
 
@@ -52,15 +52,15 @@ impl DocSet {
         }
     }
 
-    /// Visits the documents in ascending order, in blocks, until `see` returns false.
-    pub fn in_blocks(&self, max_doc: DocId, mut see: impl FnMut(&[DocId]) -> bool) {
-        let mut block = [0; BLOCK];
+    /// Visits the documents in ascending order, in blocks, until `visit` returns false.
+    pub fn for_each_block(&self, max_doc: DocId, mut visit: impl FnMut(&[DocId]) -> bool) {
+        let mut block = [0; BLOCK_DOCS];
         match self {
             Self::Some(docs) => {
                 let mut docs = docs.iter();
                 loop {
                     let met = docs.next_many(&mut block);
-                    if met.is_empty() || !see(met) {
+                    if met.is_empty() || !visit(met) {
                         return;
                     }
                 }
@@ -68,10 +68,10 @@ impl DocSet {
             Self::All => {
                 let mut next = 0;
                 while next < max_doc {
-                    let met = max_doc.min(next + BLOCK as DocId) - next;
+                    let met = max_doc.min(next + BLOCK_DOCS as DocId) - next;
                     let block = &mut block[..met as usize];
                     block.iter_mut().zip(next..).for_each(|(into, doc)| *into = doc);
-                    if !see(block) {
+                    if !visit(block) {
                         return;
                     }
                     next += met;
@@ -82,15 +82,15 @@ impl DocSet {
 }
 
 /// Collects documents in any order.
-pub enum Marks {
+pub enum DocSetBuilder {
     Few(Vec<DocId>),
     /// A bit per document, and the number of documents in the segment.
     Many(Vec<u64>, DocId),
 }
 
-impl Marks {
+impl DocSetBuilder {
     pub fn new(max_doc: DocId, expected: u64) -> Self {
-        match expected < u64::from(max_doc / FEW) {
+        match expected < u64::from(max_doc / SPARSE_RATIO) {
             true => Self::Few(Vec::with_capacity(expected as usize)),
             false => Self::Many(vec![0; max_doc.div_ceil(64) as usize], max_doc),
         }
@@ -109,12 +109,12 @@ impl Marks {
         }
     }
 
-    pub fn are_all(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         matches!(self, Self::Many(words, docs) if words.iter().map(|word| word.count_ones()).sum::<u32>() >= *docs)
     }
 
-    pub fn done(self) -> DocSet {
-        if self.are_all() {
+    pub fn build(self) -> DocSet {
+        if self.is_complete() {
             return DocSet::All;
         }
         let mut docs = match self {
@@ -129,7 +129,7 @@ impl Marks {
             }
         };
         docs.optimize();
-        DocSet::of(docs)
+        DocSet::new(docs)
     }
 }
 
@@ -148,7 +148,7 @@ pub fn any_of(parts: &[DocSet]) -> DocSet {
         [first, rest @ ..] => {
             let mut docs = RoaringBitmap::clone(first);
             rest.iter().for_each(|other| docs |= &***other);
-            DocSet::of(docs)
+            DocSet::new(docs)
         }
     }
 }
@@ -164,7 +164,7 @@ pub fn all_of(parts: &[DocSet]) -> DocSet {
         [first, second, rest @ ..] => {
             let mut docs = &***first & &***second;
             rest.iter().for_each(|other| docs &= &***other);
-            DocSet::of(docs)
+            DocSet::new(docs)
         }
     }
 }
@@ -178,8 +178,8 @@ pub fn without(docs: DocSet, others: &DocSet, max_doc: DocId) -> DocSet {
             let mut docs = RoaringBitmap::new();
             docs.insert_range(0..max_doc);
             docs -= &**others;
-            DocSet::of(docs)
+            DocSet::new(docs)
         }
-        (DocSet::Some(docs), DocSet::Some(others)) => DocSet::of(&*docs - &**others),
+        (DocSet::Some(docs), DocSet::Some(others)) => DocSet::new(&*docs - &**others),
     }
 }

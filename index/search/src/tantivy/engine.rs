@@ -2,8 +2,8 @@
 
 use super::TextIndex;
 use super::reader::collector;
-use super::reader::lookup::Looking;
-use super::reader::scan::Pass;
+use super::reader::lookup::SegmentLookup;
+use super::reader::scan::SnapshotScan;
 use super::reader::warm_up;
 use super::writer::TextFollower;
 use crate::collect::terms::{TermCounts, TermsRequest};
@@ -15,7 +15,7 @@ use crate::plan::predicate::Match;
 use crate::plan::sort::Ranked;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_store::error::joined;
+use crowsnest_store::error::join_result;
 use crowsnest_store::{Error, Seq};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +29,7 @@ pub fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
     let opened = TextIndex::open(options, opening.identity)?;
     let text = Arc::clone(&opened.0);
     let (follower, searchable) =
-        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::prepare(rights));
+        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::with_rights(rights));
     let engine = Arc::new(TantivyEngine::new(text, permits, searchable));
     Ok(EngineHandle { engine, worker: Box::pin(follower.run(stop)) })
 }
@@ -72,12 +72,12 @@ impl Engine for TantivyEngine {
 
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error> {
         let matches = matches.clone();
-        self.run(context, move |text, context| Looking::new(text, &context).ids(&matches)).await
+        self.run(context, move |text, context| SegmentLookup::new(text, &context).ids(&matches)).await
     }
 
     async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
         let (matches, columns) = (matches.clone(), columns.to_vec());
-        self.run(context, move |text, context| Looking::new(text, &context).keys(&matches, &columns)).await
+        self.run(context, move |text, context| SegmentLookup::new(text, &context).keys(&matches, &columns)).await
     }
 
     async fn terms(
@@ -87,7 +87,7 @@ impl Engine for TantivyEngine {
         request: &TermsRequest,
     ) -> Result<TermCounts, Error> {
         let (matches, request) = (matches.clone(), request.clone());
-        self.run(context, move |text, context| Looking::new(text, &context).terms(&matches, &request)).await
+        self.run(context, move |text, context| SegmentLookup::new(text, &context).terms(&matches, &request)).await
     }
 
     async fn scan(
@@ -97,13 +97,14 @@ impl Engine for TantivyEngine {
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Error> {
         let (matches, request) = (matches.clone(), request.clone());
-        let pass = self.run(context, move |text, context| Pass::begin(text, &context, &matches, request)).await?;
+        let pass =
+            self.run(context, move |text, context| SnapshotScan::begin(text, &context, &matches, request)).await?;
         Ok(Box::new(TantivyScan { seq: pass.seq(), permits: Arc::clone(&self.permits), pass: Some(pass) }))
     }
 
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
         let (text, cluster) = (Arc::clone(&self.text), cluster.clone());
-        joined(tokio::task::spawn_blocking(move || scopes(&text, &cluster)).await)
+        join_result(tokio::task::spawn_blocking(move || scopes(&text, &cluster)).await)
     }
 
     fn searchable(&self) -> watch::Receiver<Seq> {
@@ -131,7 +132,7 @@ struct TantivyScan {
     seq: Seq,
     permits: Arc<SearchPermits>,
     /// None while a page is being read.
-    pass: Option<Pass>,
+    pass: Option<SnapshotScan>,
 }
 
 impl fmt::Debug for TantivyScan {

@@ -18,9 +18,9 @@ pub(crate) mod writer;
 use crate::engine::{Backend, Inspection, LocalIndex};
 use arc_swap::ArcSwap;
 use crowsnest_store::{Error, IndexOptions, Seq};
-use reader::memory::PermittedMemory;
+use reader::memory::PermittedCache;
 use schema::Columns;
-use segments::{KEPT, Segment, Snapshot};
+use segments::{MIN_RENUMBERED, Segment, Snapshot};
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -43,16 +43,16 @@ pub(crate) const BACKEND: Backend = Backend {
 const VERSION: u32 = 10;
 
 /// Warms up the next snapshot before searches use it, based on the queries to the previous one.
-pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
+pub type WarmUp = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
 
 /// Maximum number of threads that search segments, shared by all searches.
-const MOST_SEARCHING: usize = 8;
+const MAX_SEARCH_THREADS: usize = 8;
 
 /// Maximum number of threads that merge segments.
-const MOST_MERGING: usize = 4;
+const MAX_MERGE_THREADS: usize = 4;
 
 /// Number of documents up to which one thread is faster than several.
-const SEEN_BY_ONE: u64 = 100_000;
+const MAX_SINGLE_THREAD_DOCS: u64 = 100_000;
 
 /// Folders of the index in the data directory. While it is rebuilt in one of them, searches use the other.
 pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
@@ -63,16 +63,16 @@ pub struct TextIndex {
     /// Cached matches of filters in segments.
     pub filters: FilterCache,
     /// Cached documents of segments that callers may read.
-    pub permitted: PermittedMemory,
+    pub permitted: PermittedCache,
     /// Threads that search segments. Created when the index is opened, so that they do not inherit the writer's low
     /// priority.
     threads: Executor,
     data_dir: PathBuf,
-    built: ArcSwap<Built>,
+    built: ArcSwap<OpenIndex>,
 }
 
 /// One index, complete or being built.
-pub struct Built {
+pub struct OpenIndex {
     folder: &'static str,
     index: TantivyIndex,
     reader: IndexReader,
@@ -98,7 +98,7 @@ impl TextIndex {
     /// Opens the index of this store, or creates an empty one.
     pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
         let data_dir = &options.data_dir;
-        let found = Self::existing(data_dir)?
+        let found = Self::find_existing(data_dir)?
             .filter(|(_, _, payload)| payload.version == VERSION && payload.identity == identity);
         for folder in FOLDERS {
             let path = data_dir.join(folder);
@@ -107,25 +107,25 @@ impl TextIndex {
                 remove(&path)?;
             }
         }
-        let threads = searching()?;
+        let threads = start_search_threads()?;
         let (built, payload) = match found {
-            Some((folder, index, payload)) => (Built::with(folder, index, Seq(payload.seq))?, payload),
+            Some((folder, index, payload)) => (OpenIndex::from_index(folder, index, Seq(payload.seq))?, payload),
             None => {
                 let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
-                (Built::empty(data_dir, FOLDERS[0])?, payload)
+                (OpenIndex::empty(data_dir, FOLDERS[0])?, payload)
             }
         };
-        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let filters = FilterCache::new(options.text_remembered_bytes);
+        let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        let filters = FilterCache::new(options.text_filter_cache_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let permitted = PermittedMemory::default();
+        let permitted = PermittedCache::default();
         let text = Self { columns, filters, permitted, threads, data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
     /// Inspects an index without using it; None if there is no usable one.
     pub(crate) fn inspect(data_dir: &Path) -> Result<Option<Inspection>, Error> {
-        let Some((_, index, payload)) = Self::existing(data_dir)? else { return Ok(None) };
+        let Some((_, index, payload)) = Self::find_existing(data_dir)? else { return Ok(None) };
         if payload.version != VERSION {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl TextIndex {
     }
 
     /// If a rebuild was interrupted, there are two indices: the one with the later seq is used.
-    fn existing(data_dir: &Path) -> Result<Option<(&'static str, TantivyIndex, Payload)>, Error> {
+    fn find_existing(data_dir: &Path) -> Result<Option<(&'static str, TantivyIndex, Payload)>, Error> {
         let mut best: Option<(&'static str, TantivyIndex, Payload)> = None;
         for folder in FOLDERS {
             let path = data_dir.join(folder);
@@ -159,12 +159,12 @@ impl TextIndex {
     /// An index in memory, for tests.
     #[cfg(test)]
     pub fn in_memory() -> Result<Arc<Self>, Error> {
-        let threads = searching()?;
-        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
-        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        let threads = start_search_threads()?;
+        let built = OpenIndex::from_index(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
+        let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let filters = FilterCache::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
-        let (permitted, data_dir) = (PermittedMemory::default(), PathBuf::new());
+        let (permitted, data_dir) = (PermittedCache::default(), PathBuf::new());
         Ok(Arc::new(Self { columns, filters, permitted, threads, data_dir, built }))
     }
 
@@ -190,11 +190,11 @@ impl TextIndex {
     pub fn each<T: Send>(
         &self,
         snapshot: &Snapshot,
-        ask: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
+        work: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
     ) -> tantivy::Result<Vec<T>> {
-        match snapshot.docs() < SEEN_BY_ONE {
-            true => snapshot.segments.iter().map(ask).collect(),
-            false => self.threads.map(ask, snapshot.segments.iter()),
+        match snapshot.docs() < MAX_SINGLE_THREAD_DOCS {
+            true => snapshot.segments.iter().map(work).collect(),
+            false => self.threads.map(work, snapshot.segments.iter()),
         }
     }
 
@@ -202,14 +202,14 @@ impl TextIndex {
     pub fn map<P: Send, T: Send>(
         &self,
         parts: impl Iterator<Item = P>,
-        ask: impl Fn(P) -> tantivy::Result<T> + Sync,
+        work: impl Fn(P) -> tantivy::Result<T> + Sync,
     ) -> tantivy::Result<Vec<T>> {
-        self.threads.map(ask, parts)
+        self.threads.map(work, parts)
     }
 
     /// Publishes the last commit, with all changes up to `seq`, to searches after it was warmed up.
-    pub fn reload(&self, seq: Seq, prepare: &Prepare) -> Result<(), Error> {
-        self.built.load().reload(seq, |before, next| prepare(self, before, next))
+    pub fn reload(&self, seq: Seq, warm_up: &WarmUp) -> Result<(), Error> {
+        self.built.load().reload(seq, |before, next| warm_up(self, before, next))
     }
 
     /// The only writer of the current index.
@@ -218,14 +218,14 @@ impl TextIndex {
     }
 
     /// Creates an empty index in the other folder.
-    pub fn create_other(&self) -> Result<Built, Error> {
+    pub fn create_in_other_folder(&self) -> Result<OpenIndex, Error> {
         let current = self.built.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
-        Built::empty(&self.data_dir, folder)
+        OpenIndex::empty(&self.data_dir, folder)
     }
 
     /// Replaces the current index by `built`, which has all changes up to `seq`, and deletes the old one.
-    pub fn replace(&self, built: Built, seq: Seq) -> Result<(), Error> {
+    pub fn replace(&self, built: OpenIndex, seq: Seq) -> Result<(), Error> {
         built.reload(seq, |_, _| {})?;
         let old = self.built.swap(Arc::new(built));
         // Searches that still use it keep its files open.
@@ -237,7 +237,7 @@ fn remove(folder: &Path) -> Result<(), Error> {
     std::fs::remove_dir_all(folder).map_err(|source| Error::Io { path: folder.display().to_string(), source })
 }
 
-impl Built {
+impl OpenIndex {
     fn empty(data_dir: &Path, folder: &'static str) -> Result<Self, Error> {
         let path = data_dir.join(folder);
         if path.exists() {
@@ -247,24 +247,25 @@ impl Built {
         let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e))?;
         let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = TantivyIndex::create(directory, Columns::schema(), settings);
-        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, Seq(0))
+        Self::from_index(folder, index.map_err(|e| Error::text("cannot be created", e))?, Seq(0))
     }
 
-    fn with(folder: &'static str, index: TantivyIndex, seq: Seq) -> Result<Self, Error> {
+    fn from_index(folder: &'static str, index: TantivyIndex, seq: Seq) -> Result<Self, Error> {
         tokenizer::register(index.tokenizers());
         let fail = |error| Error::text("cannot be read", error);
         let reader: IndexReader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;
-        let snapshot = ArcSwap::from_pointee(Snapshot::new((reader.searcher(), seq), None, KEPT).map_err(fail)?);
+        let snapshot =
+            ArcSwap::from_pointee(Snapshot::new((reader.searcher(), seq), None, MIN_RENUMBERED).map_err(fail)?);
         Ok(Self { folder, index, reader, snapshot })
     }
 
-    fn reload(&self, seq: Seq, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
+    fn reload(&self, seq: Seq, warm_up: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
         let fail = |error| Error::text("cannot be reloaded", error);
         self.reader.reload().map_err(fail)?;
         let before = self.snapshot.load();
-        let next = Snapshot::new((self.reader.searcher(), seq), Some(&before), KEPT).map_err(fail)?;
-        prepare(&before, &next);
+        let next = Snapshot::new((self.reader.searcher(), seq), Some(&before), MIN_RENUMBERED).map_err(fail)?;
+        warm_up(&before, &next);
         self.snapshot.store(Arc::new(next));
         Ok(())
     }
@@ -274,11 +275,11 @@ impl Built {
             .num_worker_threads(1)
             .memory_budget_per_thread(heap_bytes.max(15_000_000))
             // Each merge thread takes as much CPU as a search, even with low priority, so their number is limited.
-            .num_merge_threads(cores().div_ceil(2).min(MOST_MERGING))
+            .num_merge_threads(cores().div_ceil(2).min(MAX_MERGE_THREADS))
             .build();
         let writer = self.index.writer_with_options(options);
         let writer = writer.map_err(|e| Error::text("cannot be written; check that no other process uses it", e))?;
-        writer.set_merge_policy(merges(MergeMode::Following));
+        writer.set_merge_policy(merge_policy(MergeMode::Following));
         // A killed process leaves files of an uncommitted segment; creating them again under the same names would
         // fail.
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be cleaned up", e))?;
@@ -290,8 +291,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-fn searching() -> Result<Executor, Error> {
-    let threads = Executor::multi_thread(cores().min(MOST_SEARCHING), "text-search-");
+fn start_search_threads() -> Result<Executor, Error> {
+    let threads = Executor::multi_thread(cores().min(MAX_SEARCH_THREADS), "text-search-");
     threads.map_err(|e| Error::text("cannot start the threads that search it", e))
 }
 
@@ -306,7 +307,7 @@ enum MergeMode {
 }
 
 /// Few segments make searches fast, but merging fewer at a time repeats more work, so merges are deferred in a burst.
-fn merges(mode: MergeMode) -> Box<dyn MergePolicy> {
+fn merge_policy(mode: MergeMode) -> Box<dyn MergePolicy> {
     let mut policy = LogMergePolicy::default();
     policy.set_min_num_segments(match mode {
         MergeMode::Following => 6,
@@ -352,7 +353,7 @@ mod tests {
             // Enough documents that a single deletion causes no merge.
             for id in 1..=20 {
                 let pod = json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": "a"}});
-                let document = Document::of(&stored("member1", id, &pod)).unwrap();
+                let document = Document::from_object(&stored("member1", id, &pod)).unwrap();
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
         });

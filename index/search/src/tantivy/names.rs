@@ -1,7 +1,7 @@
 //! Names of a segment's documents in memory, for sorting and substring search.
 
-use super::values::{Ordinals, until};
-use crate::tantivy::doc_set::{DocSet, Marks};
+use super::values::{Ordinals, len_u32};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
 use memchr::memmem;
 use std::cmp::Ordering;
 use tantivy::DocId;
@@ -20,14 +20,14 @@ pub struct Names {
 }
 
 impl Names {
-    pub(super) fn of(column: &StrColumn) -> tantivy::Result<Self> {
+    pub(super) fn from_column(column: &StrColumn) -> tantivy::Result<Self> {
         let mut names = Self::default();
         let mut terms = column.dictionary().stream()?;
         while terms.advance() {
             let name = String::from_utf8_lossy(terms.key());
             let lower = name.to_lowercase();
             if lower != name {
-                names.lowered.push((until(&names.ends), lower));
+                names.lowered.push((len_u32(&names.ends), lower));
             }
             names.text.push_str(&name);
             names.ends.push(u32::try_from(names.text.len()).unwrap_or(u32::MAX));
@@ -86,9 +86,9 @@ impl Names {
         }
         ordinals.extend(self.lowered.iter().filter(|(_, name)| name.contains(part)).map(|(ordinal, _)| *ordinal));
         let docs = |ordinals: &[u32]| ordinals.iter().map(|ordinal| self.docs(*ordinal).len() as u64).sum();
-        let mut marks = Marks::new(until(&self.by_name), docs(&ordinals));
-        ordinals.iter().for_each(|ordinal| marks.add(self.docs(*ordinal)));
-        marks.done()
+        let mut builder = DocSetBuilder::new(len_u32(&self.by_name), docs(&ordinals));
+        ordinals.iter().for_each(|ordinal| builder.add(self.docs(*ordinal)));
+        builder.build()
     }
 
     pub fn get(&self, ordinal: u32) -> Option<&str> {
@@ -130,7 +130,7 @@ mod tests {
             let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
             for (id, name) in (0..).zip(&names) {
                 let pod = json!({"kind": "Pod", "metadata": {"name": name, "namespace": "a"}});
-                let document = Document::of(&stored("member1", id, &pod)).unwrap();
+                let document = Document::from_object(&stored("member1", id, &pod)).unwrap();
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
             writer.commit().unwrap();
@@ -139,13 +139,13 @@ mod tests {
             let mut found = Vec::new();
             let mut sorted = Vec::new();
             for segment in &snapshot.segments {
-                let name = |doc: &DocId| names[segment.parts.ids.first(*doc).unwrap() as usize].clone();
-                let docs = segment.parts.names.containing(&part);
-                docs.in_blocks(segment.parts.max_doc(), |block| {
+                let name = |doc: &DocId| names[segment.data.ids.first(*doc).unwrap() as usize].clone();
+                let docs = segment.data.names.containing(&part);
+                docs.for_each_block(segment.data.max_doc(), |block| {
                     found.extend(block.iter().map(name));
                     true
                 });
-                sorted.push(segment.parts.names.sorted().iter().map(name).collect::<Vec<_>>());
+                sorted.push(segment.data.names.sorted().iter().map(name).collect::<Vec<_>>());
             }
             let mut expected: Vec<String> = names.iter().filter(|n| n.to_lowercase().contains(&part)).cloned().collect();
             expected.sort();

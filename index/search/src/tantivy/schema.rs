@@ -1,19 +1,19 @@
 //! Schema of the tantivy index, and conversion of documents.
 
-use super::tokenizer::{SAID, TEXT, WHOLE};
+use super::tokenizer::{MESSAGES, TEXT, WHOLE};
 use crate::document::Document;
 use crate::document::columns::{Facet, Key, Number, Word};
 use tantivy::TantivyDocument;
 use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 
-/// The schema's fields by column.
+/// The fields of the schema, by column.
 #[derive(Debug, Clone)]
 pub struct Columns {
     words: Vec<Field>,
     numbers: Vec<Field>,
     facets: Vec<Field>,
     keys: Vec<Field>,
-    /// Record id, to delete and to fetch by.
+    /// Record id, by which documents are deleted and fetched.
     pub id: Field,
     /// Text of the manifest.
     pub content: Field,
@@ -29,15 +29,15 @@ const MESSAGE: &str = "message";
 impl Columns {
     pub fn schema() -> Schema {
         let mut schema = Schema::builder();
-        let placed = |tokenizer: &str, option: IndexRecordOption| {
+        let text_options = |tokenizer: &str, option: IndexRecordOption| {
             let indexing =
                 TextFieldIndexing::default().set_tokenizer(tokenizer).set_index_option(option).set_fieldnorms(false);
             TextOptions::default().set_indexing_options(indexing)
         };
-        let terms = |tokenizer: &str| placed(tokenizer, IndexRecordOption::Basic);
+        let term_options = |tokenizer: &str| text_options(tokenizer, IndexRecordOption::Basic);
         for word in Word::ALL {
             let tokenizer = if *word == Word::Exact { "raw" } else { WHOLE };
-            schema.add_text_field(word.name(), terms(tokenizer));
+            schema.add_text_field(word.name(), term_options(tokenizer));
         }
         for number in Number::ALL {
             schema.add_i64_field(number.name(), FAST);
@@ -49,12 +49,12 @@ impl Columns {
             schema.add_u64_field(key.name(), FAST | INDEXED);
         }
         schema.add_u64_field(ID, FAST | INDEXED);
-        schema.add_text_field(CONTENT, terms(TEXT));
-        schema.add_text_field(MESSAGE, placed(SAID, IndexRecordOption::WithFreqsAndPositions));
+        schema.add_text_field(CONTENT, term_options(TEXT));
+        schema.add_text_field(MESSAGE, text_options(MESSAGES, IndexRecordOption::WithFreqsAndPositions));
         schema.build()
     }
 
-    pub fn of(schema: &Schema) -> tantivy::Result<Self> {
+    pub fn from_schema(schema: &Schema) -> tantivy::Result<Self> {
         let words = Word::ALL.iter().map(|word| schema.get_field(word.name()));
         let numbers = Number::ALL.iter().map(|number| schema.get_field(number.name()));
         let facets = Facet::ALL.iter().map(|facet| schema.get_field(facet.column()));
@@ -98,7 +98,7 @@ impl Document {
                 document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
             }
         }
-        // There are as many names as objects; they are searched in memory.
+        // Names are searched in memory ([`super::names`]), because there are about as many as objects.
         let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
         others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
         self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));

@@ -1,11 +1,11 @@
 //! In-memory data of the text index's segments: ordinals of facet columns, names, and readers of terms. Segments
-//! are immutable except for deletions, so this is created once by the writer; read by [`crate`].
+//! are immutable except for deletions. The writer creates their data once; searches read it.
 
 use super::names::Names;
 use super::schema::ID;
-use super::values::{NONE, Ordinals, Values, numbers};
+use super::values::{NONE, Ordinals, Values, number_terms};
 use crate::document::columns::Facet;
-use crate::tantivy::doc_set::{DocSet, Marks, without};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder, without};
 use crowsnest_store::Seq;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
-/// Number of values that are kept even if no document uses them any more.
-pub const KEPT: usize = 100_000;
+/// Values are not renumbered up to this number, even if no document uses most of them.
+pub const MIN_RENUMBERED: usize = 100_000;
 
 /// The text index at a commit.
 pub struct Snapshot {
@@ -29,13 +29,13 @@ pub struct Snapshot {
 
 /// A segment with its current deletions.
 pub struct Segment {
-    pub parts: Arc<Parts>,
+    pub data: Arc<SegmentData>,
     /// Documents deleted since the segment was first loaded.
-    dead: DocSet,
+    deleted: DocSet,
 }
 
-/// The immutable part of a segment.
-pub struct Parts {
+/// The immutable data of a segment.
+pub struct SegmentData {
     /// Reader from the time when the segment was first loaded, with the deletions of that time.
     pub reader: SegmentReader,
     columns: Vec<Ordinals>,
@@ -46,25 +46,25 @@ pub struct Parts {
 }
 
 /// Identifies a segment and the numbering of its values.
-pub type PartsId = (SegmentId, u32);
+pub type SegmentDataId = (SegmentId, u32);
 
-impl Parts {
+impl SegmentData {
     fn new(reader: &SegmentReader, values: &Values) -> tantivy::Result<Arc<Self>> {
         let (mut columns, mut names) = (Vec::with_capacity(Facet::ALL.len()), Names::default());
         for (facet, texts) in Facet::ALL.iter().zip(&values.facets) {
             let Some(column) = reader.fast_fields().str(facet.column())? else {
-                columns.push(Ordinals::Nowhere);
+                columns.push(Ordinals::Empty);
                 continue;
             };
             columns.push(match facet {
                 Facet::Name => {
-                    names = Names::of(&column)?;
-                    Ordinals::of(&column, reader.max_doc(), |ordinal| u32::try_from(ordinal).unwrap_or(NONE))
+                    names = Names::from_column(&column)?;
+                    Ordinals::from_column(&column, reader.max_doc(), |ordinal| u32::try_from(ordinal).unwrap_or(NONE))
                 }
                 _ => {
-                    let numbers = numbers(&column, &mut texts.write())?;
+                    let numbers = number_terms(&column, &mut texts.write())?;
                     let number = |ordinal: u64| numbers.get(ordinal as usize).copied().unwrap_or(NONE);
-                    Ordinals::of(&column, reader.max_doc(), number)
+                    Ordinals::from_column(&column, reader.max_doc(), number)
                 }
             });
         }
@@ -73,7 +73,7 @@ impl Parts {
         Ok(Arc::new(Self { reader, columns, names, ids, generation }))
     }
 
-    pub fn id(&self) -> PartsId {
+    pub fn id(&self) -> SegmentDataId {
         (self.reader.segment_id(), self.generation)
     }
 
@@ -87,40 +87,45 @@ impl Parts {
 }
 
 impl Segment {
-    fn new(parts: Arc<Parts>, reader: &SegmentReader, before: Option<&Segment>) -> Self {
-        let known =
-            before.map(|before| &before.dead).filter(|dead| dead.len(0) == u64::from(reader.num_deleted_docs()));
-        let dead = match (known, reader.alive_bitset()) {
-            (Some(dead), _) => dead.clone(),
+    fn new(data: Arc<SegmentData>, reader: &SegmentReader, before: Option<&Segment>) -> Self {
+        let unchanged = before
+            .map(|before| &before.deleted)
+            .filter(|deleted| deleted.len(0) == u64::from(reader.num_deleted_docs()));
+        let deleted = match (unchanged, reader.alive_bitset()) {
+            (Some(deleted), _) => deleted.clone(),
             (None, None) => DocSet::none(),
             (None, Some(alive)) => {
-                let mut dead = Marks::new(reader.max_doc(), u64::from(reader.num_deleted_docs()));
-                (0..reader.max_doc()).filter(|doc| alive.is_deleted(*doc)).for_each(|doc| dead.add(&[doc]));
-                dead.done()
+                let mut deleted = DocSetBuilder::new(reader.max_doc(), u64::from(reader.num_deleted_docs()));
+                (0..reader.max_doc()).filter(|doc| alive.is_deleted(*doc)).for_each(|doc| deleted.add(&[doc]));
+                deleted.build()
             }
         };
-        Self { parts, dead }
+        Self { data, deleted }
     }
 
-    /// Removes deleted documents.
-    pub fn living(&self, docs: DocSet) -> DocSet {
-        without(docs, &self.dead, self.parts.max_doc())
+    /// Removes deleted documents from a set.
+    pub fn without_deleted(&self, docs: DocSet) -> DocSet {
+        without(docs, &self.deleted, self.data.max_doc())
     }
 }
 
 impl Snapshot {
-    /// Reuses the in-memory data of `before`. Renumbers the values if the unused ones outnumber the used ones and all
-    /// together exceed `kept`.
-    pub fn new((searcher, seq): (Searcher, Seq), before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
+    /// Reuses the in-memory data of `before`. Renumbers the values if more than half of them are unused and there are
+    /// more than `min_renumbered`.
+    pub fn new(
+        (searcher, seq): (Searcher, Seq),
+        before: Option<&Snapshot>,
+        min_renumbered: usize,
+    ) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
             let next = Self { used: before.used, ..Self::with((searcher.clone(), seq), values, &before.segments)? };
-            let all = next.values.number();
-            if all <= kept.max(2 * before.used) {
+            let all = next.values.count();
+            if all <= min_renumbered.max(2 * before.used) {
                 return Ok(next);
             }
-            let used = next.used();
-            if all <= kept.max(2 * used) {
+            let used = next.count_used();
+            if all <= min_renumbered.max(2 * used) {
                 return Ok(Self { used, ..next });
             }
         }
@@ -129,26 +134,26 @@ impl Snapshot {
     }
 
     fn with((searcher, seq): (Searcher, Seq), values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
-        let known: HashMap<SegmentId, &Segment> =
-            before.iter().map(|segment| (segment.parts.reader.segment_id(), segment)).collect();
+        let segments_before: HashMap<SegmentId, &Segment> =
+            before.iter().map(|segment| (segment.data.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());
         for reader in searcher.segment_readers() {
-            let before = known.get(&reader.segment_id()).copied();
-            let parts = match before {
-                Some(before) => Arc::clone(&before.parts),
-                None => Parts::new(reader, &values)?,
+            let before = segments_before.get(&reader.segment_id()).copied();
+            let data = match before {
+                Some(before) => Arc::clone(&before.data),
+                None => SegmentData::new(reader, &values)?,
             };
-            segments.push(Segment::new(parts, reader, before));
+            segments.push(Segment::new(data, reader, before));
         }
         Ok(Self { seq, searcher, segments, values, used: 0 })
     }
 
-    /// Number of values that some document has.
-    fn used(&self) -> usize {
-        let of = |facet: &Facet| {
-            let mut used = vec![false; self.values.of(*facet).end()];
+    /// Number of values that at least one document has.
+    fn count_used(&self) -> usize {
+        let count = |facet: &Facet| {
+            let mut used = vec![false; self.values.of(*facet).count()];
             for segment in &self.segments {
-                let (Ordinals::One(values) | Ordinals::Many(_, values)) = segment.parts.column(*facet) else {
+                let (Ordinals::One(values) | Ordinals::Many(_, values)) = segment.data.column(*facet) else {
                     continue;
                 };
                 for value in values {
@@ -159,12 +164,12 @@ impl Snapshot {
             }
             used.into_iter().filter(|used| *used).count()
         };
-        Facet::ALL.iter().filter(|facet| **facet != Facet::Name).map(of).sum()
+        Facet::ALL.iter().filter(|facet| **facet != Facet::Name).map(count).sum()
     }
 
     /// Number of documents including deleted ones.
     pub fn docs(&self) -> u64 {
-        self.segments.iter().map(|segment| u64::from(segment.parts.max_doc())).sum()
+        self.segments.iter().map(|segment| u64::from(segment.data.max_doc())).sum()
     }
 }
 
@@ -180,16 +185,16 @@ mod tests {
     fn values(snapshot: &Snapshot, facet: Facet) -> Vec<Vec<String>> {
         let texts = snapshot.values.of(facet);
         let of = |segment: &Segment, doc: DocId| -> Vec<String> {
-            let values = segment.parts.column(facet).of_doc(doc).iter();
+            let values = segment.data.column(facet).of_doc(doc).iter();
             values.filter(|value| **value != NONE).map(|value| texts.text(*value).unwrap().to_string()).collect()
         };
-        let living = |segment: &Segment| -> Vec<Vec<String>> {
-            (0..segment.parts.reader.max_doc())
-                .filter(|doc| segment.living(DocSet::All).has(*doc))
+        let values_of_all = |segment: &Segment| -> Vec<Vec<String>> {
+            (0..segment.data.reader.max_doc())
+                .filter(|doc| segment.without_deleted(DocSet::All).has(*doc))
                 .map(|doc| of(segment, doc))
                 .collect()
         };
-        let mut all: Vec<Vec<String>> = snapshot.segments.iter().flat_map(living).collect();
+        let mut all: Vec<Vec<String>> = snapshot.segments.iter().flat_map(values_of_all).collect();
         all.sort();
         all
     }
@@ -206,12 +211,13 @@ mod tests {
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
         let mut before: Option<Snapshot> = None;
-        let mut forgot = 0;
+        let mut renumberings = 0;
         for round in 0..12_u64 {
-            // None, one and several values in any order.
+            // Pods with no image, one and several, in different orders.
             let ids = round * 4..round * 4 + 4;
             for id in ids.clone() {
-                let document = Document::of(&stored("member1", id, &pod(id, [2, 0, 1, 3][(id + round) as usize % 4])));
+                let document =
+                    Document::from_object(&stored("member1", id, &pod(id, [2, 0, 1, 3][(id + round) as usize % 4])));
                 writer.add_document(document.unwrap().to_tantivy(&text.columns)).unwrap();
             }
             if let Some(old) = ids.start.checked_sub(4) {
@@ -230,9 +236,9 @@ mod tests {
             let mut expected: Vec<Vec<String>> = ids.map(|id| vec![format!("team-{id}")]).collect();
             expected.sort();
             assert_eq!(values(&snapshot, Facet::Namespace), expected, "round {round}");
-            forgot += usize::from(before.is_some_and(|before| before.values.number() > snapshot.values.number()));
+            renumberings += usize::from(before.is_some_and(|before| before.values.count() > snapshot.values.count()));
             before = Some(snapshot);
         }
-        assert!(forgot > 0, "no values were dropped");
+        assert!(renumberings > 0, "no values were dropped");
     }
 }

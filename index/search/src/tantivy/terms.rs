@@ -4,7 +4,7 @@
 //! search, only evaluates new segments. Filters cached for merged segments are evaluated on the merged one before
 //! searches use it ([`crate::prepare`]).
 
-use crate::tantivy::doc_set::{DocSet, Marks};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::{HashMap, HashSet};
@@ -20,13 +20,13 @@ use tantivy::{DocId, SegmentReader, Term};
 use tantivy_fst::{Automaton, Regex};
 
 /// Idle time after which cached results are evicted.
-const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum number of terms whose documents are read together.
-const TOGETHER: usize = 65_536;
+const READ_BATCH: usize = 65_536;
 /// Number of consecutive terms between checks of the deadline.
-const TIMED: usize = 64;
+const DEADLINE_CHECK_TERMS: usize = 64;
 /// Number of consecutive dictionary bytes between checks of the deadline.
-const STEPS: usize = 65_536;
+const DEADLINE_CHECK_BYTES: usize = 65_536;
 
 /// A condition on terms, in lower case like the dictionary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -61,14 +61,14 @@ pub enum FilterKey {
     /// Numbers in a range, inclusive.
     Between(Field, Option<i64>, Option<i64>),
     /// Terms in sequence; the last one is a prefix unless it is short.
-    Said(Field, Vec<String>),
+    Phrase(Field, Vec<String>),
 }
 
 impl FilterKey {
     fn len(&self) -> usize {
         match self {
             Self::Terms(_, predicate) => predicate.text().len(),
-            Self::Said(_, words) => words.iter().map(String::len).sum(),
+            Self::Phrase(_, words) => words.iter().map(String::len).sum(),
             Self::Between(..) => 0,
         }
     }
@@ -78,7 +78,7 @@ impl FilterKey {
 #[derive(Debug)]
 pub enum EvaluationError {
     /// The deadline was exceeded.
-    Late,
+    DeadlineExceeded,
     Failed(tantivy::TantivyError),
 }
 
@@ -96,12 +96,12 @@ impl From<std::io::Error> for EvaluationError {
 
 /// Cache of matching documents by segment and condition.
 pub struct FilterCache {
-    docs: Cache<(SegmentId, FilterKey), Arc<Kept>>,
-    questions: AtomicU64,
+    docs: Cache<(SegmentId, FilterKey), Arc<CachedFilter>>,
+    queries: AtomicU64,
 }
 
 /// The cached result for one segment.
-struct Kept {
+struct CachedFilter {
     docs: DocSet,
     /// The last query that used it; 0 if only the query that created it did.
     last_query: AtomicU64,
@@ -109,33 +109,33 @@ struct Kept {
 
 impl FilterCache {
     pub fn new(bytes: u64) -> Self {
-        let size = |(_, key): &(SegmentId, FilterKey), kept: &Arc<Kept>| {
+        let size = |(_, key): &(SegmentId, FilterKey), kept: &Arc<CachedFilter>| {
             u32::try_from(256 + kept.docs.bytes() + key.len()).unwrap_or(u32::MAX)
         };
         let docs = Cache::builder().max_capacity(bytes).weigher(size);
-        let docs = docs.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build();
-        Self { docs, questions: AtomicU64::default() }
+        let docs = docs.eviction_policy(EvictionPolicy::lru()).time_to_idle(IDLE_TIMEOUT).build();
+        Self { docs, queries: AtomicU64::default() }
     }
 
     /// A new query number.
-    pub fn question(&self) -> u64 {
-        1 + self.questions.fetch_add(1, Ordering::Relaxed)
+    pub fn next_query_number(&self) -> u64 {
+        1 + self.queries.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn get(&self, question: u64, key: &(SegmentId, FilterKey)) -> Option<DocSet> {
+    pub fn get(&self, query: u64, key: &(SegmentId, FilterKey)) -> Option<DocSet> {
         let kept = self.docs.get(key)?;
-        kept.last_query.fetch_max(question, Ordering::Relaxed);
+        kept.last_query.fetch_max(query, Ordering::Relaxed);
         Some(kept.docs.clone())
     }
 
     pub fn insert(&self, key: (SegmentId, FilterKey), docs: DocSet) {
-        self.docs.insert(key, Arc::new(Kept { docs, last_query: AtomicU64::default() }));
+        self.docs.insert(key, Arc::new(CachedFilter { docs, last_query: AtomicU64::default() }));
     }
 
     /// Evicts segments that no longer exist. Returns their conditions that were reused, most recently used first.
-    pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<FilterKey> {
+    pub fn evict(&self, segments: &HashSet<SegmentId>) -> Vec<FilterKey> {
         let mut reused: HashMap<FilterKey, u64> = HashMap::new();
-        for (key, kept) in self.docs.iter().filter(|(key, _)| gone.contains(&key.0)) {
+        for (key, kept) in self.docs.iter().filter(|(key, _)| segments.contains(&key.0)) {
             let by = kept.last_query.load(Ordering::Relaxed);
             if by > 0 {
                 let last = reused.entry(key.1.clone()).or_default();
@@ -159,7 +159,7 @@ pub fn with_terms(
 ) -> Result<DocSet, EvaluationError> {
     let terms = reader.inverted_index(field)?;
     let dictionary = terms.terms();
-    let mut found = Found { terms: &terms, max_doc: reader.max_doc(), infos: Vec::new(), marks: None, deadline };
+    let mut found = TermDocs { terms: &terms, max_doc: reader.max_doc(), infos: Vec::new(), builder: None, deadline };
     let between = |from: &str, to: &str| dictionary.range().ge(from).lt(to).without_keys().into_stream();
     match predicate {
         TermPredicate::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
@@ -174,33 +174,33 @@ pub fn with_terms(
         TermPredicate::Begins(start) | TermPredicate::BeginsInText(start) => {
             found.take(between(start, &format!("{start}\u{10ffff}"))?)?
         }
-        TermPredicate::Contains(part) => found.accepted(Contains::new(part))?,
+        TermPredicate::Contains(part) => found.take_accepted(Contains::new(part))?,
         TermPredicate::Matches(_) => {
             let Some(regex) = regex else { return Ok(DocSet::none()) };
-            found.accepted(regex)?;
+            found.take_accepted(regex)?;
         }
         TermPredicate::Near(word, distance, begins) => {
             let term = Term::from_field_text(field, word);
             let make = if *begins { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
-            found.accepted(make(term, *distance, true).automaton()?)?;
+            found.take_accepted(make(term, *distance, true).automaton()?)?;
         }
     }
     found.docs()
 }
 
 /// Collects the documents of terms.
-struct Found<'t> {
+struct TermDocs<'t> {
     terms: &'t InvertedIndexReader,
     max_doc: DocId,
     /// Terms whose documents are not read yet.
     infos: Vec<TermInfo>,
-    marks: Option<Marks>,
+    builder: Option<DocSetBuilder>,
     deadline: Instant,
 }
 
-impl Found<'_> {
+impl TermDocs<'_> {
     /// Adds the terms that an automaton accepts.
-    fn accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), EvaluationError>
+    fn take_accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), EvaluationError>
     where
         A::State: Clone,
     {
@@ -216,7 +216,7 @@ impl Found<'_> {
     {
         while stream.advance() {
             self.infos.push(stream.value().clone());
-            if self.infos.len() >= TOGETHER {
+            if self.infos.len() >= READ_BATCH {
                 self.read()?;
             }
         }
@@ -227,22 +227,22 @@ impl Found<'_> {
     fn read(&mut self) -> Result<(), EvaluationError> {
         self.infos.sort_unstable_by_key(|info| std::cmp::Reverse(info.doc_freq));
         let expected: u64 = self.infos.iter().map(|info| u64::from(info.doc_freq)).sum();
-        let marks = self.marks.get_or_insert_with(|| match self.infos.len() >= TOGETHER {
-            true => Marks::new(self.max_doc, u64::MAX),
-            false => Marks::new(self.max_doc, expected),
+        let builder = self.builder.get_or_insert_with(|| match self.infos.len() >= READ_BATCH {
+            true => DocSetBuilder::new(self.max_doc, u64::MAX),
+            false => DocSetBuilder::new(self.max_doc, expected),
         });
         for (nth, info) in self.infos.drain(..).enumerate() {
-            if nth % TIMED == 0 {
+            if nth % DEADLINE_CHECK_TERMS == 0 {
                 if Instant::now() > self.deadline {
-                    return Err(EvaluationError::Late);
+                    return Err(EvaluationError::DeadlineExceeded);
                 }
-                if marks.are_all() {
+                if builder.is_complete() {
                     return Ok(());
                 }
             }
             let mut postings = self.terms.read_block_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
             while !postings.docs().is_empty() {
-                marks.add(postings.docs());
+                builder.add(postings.docs());
                 postings.advance();
             }
         }
@@ -254,7 +254,7 @@ impl Found<'_> {
             return Ok(DocSet::All);
         }
         self.read()?;
-        Ok(self.marks.map_or_else(DocSet::none, Marks::done))
+        Ok(self.builder.map_or_else(DocSet::none, DocSetBuilder::build))
     }
 }
 
@@ -272,7 +272,7 @@ impl<A> Timed<A> {
     }
 
     fn in_time(&self) -> Result<(), EvaluationError> {
-        if self.late.load(Ordering::Relaxed) { Err(EvaluationError::Late) } else { Ok(()) }
+        if self.late.load(Ordering::Relaxed) { Err(EvaluationError::DeadlineExceeded) } else { Ok(()) }
     }
 }
 
@@ -296,7 +296,9 @@ impl<A: Automaton> Automaton for Timed<A> {
     }
 
     fn accept(&self, state: &A::State, byte: u8) -> A::State {
-        if self.steps.fetch_add(1, Ordering::Relaxed).is_multiple_of(STEPS) && Instant::now() > self.deadline {
+        if self.steps.fetch_add(1, Ordering::Relaxed).is_multiple_of(DEADLINE_CHECK_BYTES)
+            && Instant::now() > self.deadline
+        {
             self.late.store(true, Ordering::Relaxed);
         }
         self.automaton.accept(state, byte)

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 /// Maximum delay at once.
-const LONGEST: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_millis(250);
 /// Work shorter than this is not measured.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_MEASURED: Duration = Duration::from_millis(10);
 
 /// Lowers the priority of this thread and of those it starts, which build and merge segments.
 #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "thread priorities are specific to Linux"))]
@@ -32,9 +32,9 @@ impl Work {
     }
 
     /// Duration of the pause after the work.
-    pub fn rest(&self) -> Duration {
+    pub fn pause_duration(&self) -> Duration {
         match (&self.counted, CpuTimes::read()) {
-            (Some(before), Some(now)) => rest(self.began.elapsed(), now.since(before)),
+            (Some(before), Some(now)) => pause_duration(self.began.elapsed(), now.since(before)),
             _ => Duration::ZERO,
         }
     }
@@ -63,9 +63,9 @@ impl CpuTimes {
 
 /// Twice the duration of the work if it waited longer for a core than it ran: then more threads than those of the index
 /// compete for the CPU. Most of the work is waiting for the thread that builds the segment.
-fn rest(took: Duration, of_it: CpuTimes) -> Duration {
-    match took >= SHORTEST && of_it.waited > of_it.ran {
-        true => (took * 2).min(LONGEST),
+fn pause_duration(took: Duration, cpu_times: CpuTimes) -> Duration {
+    match took >= MIN_MEASURED && cpu_times.waited > cpu_times.ran {
+        true => (took * 2).min(MAX_DELAY),
         false => Duration::ZERO,
     }
 }
@@ -87,8 +87,12 @@ mod tests {
             (10, 1, 6, 20),
             (900, 80, 800, 250),
         ] {
-            let of_it = CpuTimes { ran: millis(ran), waited: millis(waited) };
-            assert_eq!(rest(millis(took), of_it), millis(expected), "{took} ms, ran {ran}, waited {waited}");
+            let cpu_times = CpuTimes { ran: millis(ran), waited: millis(waited) };
+            assert_eq!(
+                pause_duration(millis(took), cpu_times),
+                millis(expected),
+                "{took} ms, ran {ran}, waited {waited}"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tokenizers that implement [`crate::document::tokens`].
 
-use crate::document::tokens::{chunks, first_word, lowered, tails, terms};
+use crate::document::tokens::{chunks, first_word, lower_into, tails, terms};
 use tantivy::tokenizer::{
     BoxTokenStream, LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager,
 };
@@ -8,13 +8,13 @@ use tantivy::tokenizer::{
 /// Tokenizer of running text.
 pub const TEXT: &str = "crowsnest-text";
 /// Tokenizer of messages: the same terms, with the position of their chunk.
-pub const SAID: &str = "crowsnest-said";
+pub const MESSAGES: &str = "crowsnest-said";
 /// Tokenizer of whole strings.
 pub const WHOLE: &str = "crowsnest-whole";
 
 pub(crate) fn register(manager: &TokenizerManager) {
     manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer::default()).build());
-    manager.register(SAID, TextAnalyzer::builder(SaidTokenizer::default()).build());
+    manager.register(MESSAGES, TextAnalyzer::builder(MessageTokenizer::default()).build());
     manager.register(WHOLE, TextAnalyzer::builder(RawTokenizer::default()).filter(LowerCaser).build());
 }
 
@@ -33,7 +33,7 @@ impl Tokenizer for ChunkTokenizer {
     type TokenStream<'a> = BoxTokenStream<'a>;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
-        lowered(&mut self.lower, text);
+        lower_into(&mut self.lower, text);
         // Positions are not indexed.
         let terms = chunks(&self.lower).flat_map(terms).map(|term| (term, 0));
         BoxTokenStream::new(ChunkStream { terms, token: Token::default() })
@@ -43,15 +43,15 @@ impl Tokenizer for ChunkTokenizer {
 /// Terms with the positions of their chunks. First words have separate positions after all chunks, because they do
 /// not reach the end of a chunk and must not be part of a phrase.
 #[derive(Clone, Default)]
-struct SaidTokenizer {
+struct MessageTokenizer {
     lower: String,
 }
 
-impl Tokenizer for SaidTokenizer {
+impl Tokenizer for MessageTokenizer {
     type TokenStream<'a> = BoxTokenStream<'a>;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
-        lowered(&mut self.lower, text);
+        lower_into(&mut self.lower, text);
         let all = || chunks(&self.lower).enumerate();
         let behind = all().count() + 1;
         let whole = all().flat_map(|(nth, chunk)| tails(chunk).map(move |tail| (tail, nth)));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn positions_in_a_message_are_ascending() {
-        let mut tokenizer = SaidTokenizer::default();
+        let mut tokenizer = MessageTokenizer::default();
         let (mut stream, mut last) = (tokenizer.token_stream("a-b a b-a a"), std::collections::BTreeMap::new());
         let mut places = Vec::new();
         stream.process(&mut |token| {

@@ -1,4 +1,4 @@
-//! Values of facet columns as numbers, consistent across segments, and the values of each document.
+//! Numbers for the values of facet columns, equal in all segments, and the numbers of each document's values.
 
 use crate::document::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -11,33 +11,35 @@ use tantivy::columnar::StrColumn;
 /// for all others, numbers of [`Values`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ordinals {
-    Nowhere,
+    /// The segment has no such column.
+    Empty,
     /// [`NONE`] for a document without a value.
     One(Vec<u32>),
     /// Start of each document's values, and the values.
     Many(Vec<u32>, Vec<u32>),
 }
 
-/// No value.
+/// Ordinal of a document without a value.
 pub const NONE: u32 = u32::MAX;
 
 /// All values of the facet columns, each with one number in all segments.
 #[derive(Default)]
 pub struct Values {
-    pub(super) facets: Vec<RwLock<Texts>>,
+    pub(super) facets: Vec<RwLock<ColumnValues>>,
     /// Incremented when the values are renumbered.
     pub(super) generation: u32,
 }
 
 /// The values of one column.
 #[derive(Default)]
-pub struct Texts {
+pub struct ColumnValues {
     numbers: HashMap<Arc<str>, u32>,
     texts: Vec<Arc<str>>,
 }
 
-impl Texts {
-    fn number(&mut self, text: &str) -> u32 {
+impl ColumnValues {
+    /// The number of a value; a new value gets the next number.
+    fn number_of(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
@@ -51,8 +53,8 @@ impl Texts {
         self.texts.get(number as usize)
     }
 
-    /// Upper bound of the numbers, exclusive.
-    pub fn end(&self) -> usize {
+    /// Number of values; all numbers are less.
+    pub fn count(&self) -> usize {
         self.texts.len()
     }
 }
@@ -62,27 +64,30 @@ impl Values {
         Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect(), generation }
     }
 
-    pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, Texts> {
+    pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, ColumnValues> {
         self.facets[facet as usize].read()
     }
 
-    pub(super) fn number(&self) -> usize {
-        self.facets.iter().map(|texts| texts.read().end()).sum()
+    /// Number of values in all columns.
+    pub(super) fn count(&self) -> usize {
+        self.facets.iter().map(|texts| texts.read().count()).sum()
     }
 }
 
-pub(super) fn until(values: &[u32]) -> u32 {
+/// The length as an ordinal.
+pub(super) fn len_u32(values: &[u32]) -> u32 {
     u32::try_from(values.len()).unwrap_or(NONE)
 }
 
 impl Ordinals {
-    pub(super) fn of(column: &StrColumn, docs: DocId, mut number: impl FnMut(u64) -> u32) -> Self {
+    /// Reads the values of a column of `docs` documents; `number` maps ordinals of the column.
+    pub(super) fn from_column(column: &StrColumn, docs: DocId, mut number: impl FnMut(u64) -> u32) -> Self {
         let (ords, mut starts, mut values) = (column.ords(), Vec::new(), Vec::with_capacity(docs as usize));
         for doc in 0..docs {
             let mut all = ords.values_for_doc(doc).map(&mut number);
             if !starts.is_empty() {
                 values.extend(all);
-                starts.push(until(&values));
+                starts.push(len_u32(&values));
                 continue;
             }
             let (first, second) = (all.next(), all.next());
@@ -90,30 +95,30 @@ impl Ordinals {
                 values.push(first.unwrap_or(NONE));
                 continue;
             }
-            // First document with several values; the ones before have one or none.
+            // This is the first document with several values. The previous ones have one value or none.
             starts.reserve_exact(docs as usize + 1);
             starts.push(0);
-            starts.extend(values.iter().scan(0, |until, value| {
-                *until += u32::from(*value != NONE);
-                Some(*until)
+            starts.extend(values.iter().scan(0, |end, value| {
+                *end += u32::from(*value != NONE);
+                Some(*end)
             }));
             values.retain(|value| *value != NONE);
             values.extend(first.into_iter().chain(second).chain(all));
-            starts.push(until(&values));
+            starts.push(len_u32(&values));
         }
         if starts.is_empty() { Self::One(values) } else { Self::Many(starts, values) }
     }
 
-    /// The first value of a document.
+    /// The first value of a document, or [`NONE`].
     pub fn first(&self, doc: DocId) -> u32 {
         self.of_doc(doc).first().copied().unwrap_or(NONE)
     }
 
-    /// May contain [`NONE`].
+    /// All values of a document. The list may contain [`NONE`].
     pub fn of_doc(&self, doc: DocId) -> &[u32] {
         let doc = doc as usize;
         match self {
-            Self::Nowhere => &[],
+            Self::Empty => &[],
             Self::One(values) => values.get(doc..=doc).unwrap_or_default(),
             Self::Many(starts, values) => match starts.get(doc..doc + 2) {
                 Some([from, to]) => values.get(*from as usize..*to as usize).unwrap_or_default(),
@@ -123,12 +128,12 @@ impl Ordinals {
     }
 }
 
-/// Numbers by the column's own ordinals.
-pub(super) fn numbers(column: &StrColumn, texts: &mut Texts) -> tantivy::Result<Vec<u32>> {
+/// Numbers the terms of a column. Returns the numbers by the column's own ordinals.
+pub(super) fn number_terms(column: &StrColumn, texts: &mut ColumnValues) -> tantivy::Result<Vec<u32>> {
     let mut numbers = Vec::with_capacity(column.num_terms());
     let mut terms = column.dictionary().stream()?;
     while terms.advance() {
-        numbers.push(texts.number(&String::from_utf8_lossy(terms.key())));
+        numbers.push(texts.number_of(&String::from_utf8_lossy(terms.key())));
     }
     Ok(numbers)
 }

@@ -4,7 +4,7 @@ mod catch_up;
 mod commit_policy;
 mod pending;
 
-use super::{Built, MergeMode, Payload, Prepare, TextIndex, merges};
+use super::{MergeMode, OpenIndex, Payload, TextIndex, WarmUp, merge_policy};
 use crate::document::Document;
 use crate::tantivy::throttle::{Work, lower_priority};
 use commit_policy::CommitPolicy;
@@ -24,19 +24,19 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Number of changes read from the store at once while catching up.
-const REPLAY: usize = 500;
+const REPLAY_BATCH: usize = 500;
 /// Number of pending changes above which the writer counts as behind.
-const MANY: usize = REPLAY * 2;
-/// Maximum bytes of changed objects that are held until the next commit.
-const HELD: usize = 8 << 20;
+const FAR_BEHIND_CHANGES: usize = REPLAY_BATCH * 2;
+/// Maximum bytes of changed objects that are buffered until the next commit.
+const MAX_BUFFERED_BYTES: usize = 8 << 20;
 /// Idle time before merged segments are published, doubled each time up to the maximum: long merges are not urgent.
-const REST: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
+const MERGE_PUBLISH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
 /// Niceness of the writer's threads: about a quarter of a contended core, or a tenth while the cache is filled
 /// after a start, when objects are more urgent than their index.
-const NICE: i32 = 5;
-const NICER: i32 = 10;
+const NICENESS: i32 = 5;
+const START_NICENESS: i32 = 10;
 /// The start phase ends when the text index has not been far behind for this time.
-const STARTED: Duration = Duration::from_secs(5);
+const START_PHASE_IDLE: Duration = Duration::from_secs(5);
 
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
@@ -55,11 +55,11 @@ pub(crate) struct TextFollower {
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
     /// The index being rebuilt while searches use the old one.
-    rebuild: Option<Built>,
+    rebuild: Option<OpenIndex>,
     pub outlives_outages: bool,
-    prepare: Box<Prepare>,
+    warm_up: Box<WarmUp>,
     /// During the start phase: the work that is followed by a pause.
-    resting: Option<Work>,
+    throttled_work: Option<Work>,
 }
 
 impl TextFollower {
@@ -70,7 +70,7 @@ impl TextFollower {
         metrics: Arc<Metrics>,
         seen: Arc<AtomicU64>,
         options: &IndexOptions,
-        prepare: Box<Prepare>,
+        warm_up: Box<WarmUp>,
     ) -> (Self, watch::Receiver<Seq>) {
         seen.store(payload.seq, Ordering::Relaxed);
         let (searchable, receiver) = watch::channel(Seq(payload.seq));
@@ -88,8 +88,8 @@ impl TextFollower {
             empty_at: Seq(0),
             rebuild: None,
             outlives_outages: options.store.outlives_outages(),
-            prepare,
-            resting: None,
+            warm_up,
+            throttled_work: None,
         };
         (follower, receiver)
     }
@@ -97,15 +97,15 @@ impl TextFollower {
     /// Runs until stopped: first on threads with very low priority and then, because a thread cannot raise its
     /// priority again, on other threads.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        match self.on_thread(NICER, Some(STARTED), stop.clone()).await? {
-            Some(started) => started.on_thread(NICE, None, stop).await.map(drop),
+        match self.run_on_thread(START_NICENESS, Some(START_PHASE_IDLE), stop.clone()).await? {
+            Some(started) => started.run_on_thread(NICENESS, None, stop).await.map(drop),
             None => Ok(()),
         }
     }
 
     /// Builds and commits documents on a separate thread, until stopped or, if `until` is given, up to date for
     /// that time.
-    async fn on_thread(
+    async fn run_on_thread(
         mut self,
         nice: i32,
         until: Option<Duration>,
@@ -117,7 +117,7 @@ impl TextFollower {
             lower_priority(nice);
             // For timers created in this thread.
             let _entered = runtime.enter();
-            self.resting = until.map(|_| Work::begin());
+            self.throttled_work = until.map(|_| Work::begin());
             // The receiver is dropped only at shutdown.
             let _ = ended.send(self.follow(&runtime, until, &stop));
         };
@@ -150,7 +150,7 @@ impl TextFollower {
             }
             let before = std::mem::replace(&mut mode, wanted);
             if before != wanted {
-                writer.set_merge_policy(merges(wanted));
+                writer.set_merge_policy(merge_policy(wanted));
             }
             if (before, wanted, pending.seq) == (MergeMode::Burst, MergeMode::Following, None) {
                 // Only a commit begins the merges that the burst deferred.
@@ -167,42 +167,42 @@ impl TextFollower {
                 };
                 tokio::select! {
                     biased;
-                    () = stop.cancelled() => Next::Stop,
-                    () = until => Next::Commit,
-                    () = tokio::time::sleep(REST.delay(rests)), if deadline.is_none() => Next::Rest,
+                    () = stop.cancelled() => NextStep::Stop,
+                    () = until => NextStep::Commit,
+                    () = tokio::time::sleep(MERGE_PUBLISH_BACKOFF.delay(rests)), if deadline.is_none() => NextStep::PublishMerged,
                     changes = tail.next() => match changes {
-                        None => Next::Stop,
-                        Some(changes) => Next::Changes(changes),
+                        None => NextStep::Stop,
+                        Some(changes) => NextStep::Changes(changes),
                     },
                 }
             });
-            self.begin();
+            self.begin_work();
             match next {
-                Next::Stop => {
+                NextStep::Stop => {
                     self.commit(&mut writer, &mut pending)?;
                     writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
                     return Ok(None);
                 }
-                Next::Commit => {
+                NextStep::Commit => {
                     self.commit(&mut writer, &mut pending)?;
                     rests = 1;
                 }
-                Next::Rest => {
-                    self.take_merged()?;
+                NextStep::PublishMerged => {
+                    self.publish_merged()?;
                     rests += 1;
                 }
-                Next::Changes(Ok(changes)) => {
+                NextStep::Changes(Ok(changes)) => {
                     for change in changes {
                         self.commit_policy.observe_change(Instant::now());
                         pending.add(change.seq);
-                        pending.hold(change);
+                        pending.buffer(change);
                     }
-                    if pending.held_bytes > HELD {
-                        self.release(&writer, &mut pending)?;
+                    if pending.buffered_bytes > MAX_BUFFERED_BYTES {
+                        self.flush(&writer, &mut pending)?;
                     }
                 }
-                Next::Changes(Err(_)) => {
-                    self.release(&writer, &mut pending)?;
+                NextStep::Changes(Err(_)) => {
+                    self.flush(&writer, &mut pending)?;
                     let since = pending.seq.unwrap_or(Seq(self.payload.seq)).max(tail.since());
                     let reached = self.catch_up(runtime, stop, &mut writer, &mut pending, since)?;
                     tail.skip_to(reached);
@@ -219,15 +219,15 @@ impl TextFollower {
     }
 
     /// Starts measuring work.
-    fn begin(&mut self) {
-        if let Some(work) = &mut self.resting {
+    fn begin_work(&mut self) {
+        if let Some(work) = &mut self.throttled_work {
             *work = Work::begin();
         }
     }
 
     /// Pauses after work during the start phase.
     fn throttle(&self, runtime: &Handle, stop: &CancellationToken) {
-        let due = self.resting.as_ref().map_or(Duration::ZERO, Work::rest);
+        let due = self.throttled_work.as_ref().map_or(Duration::ZERO, Work::pause_duration);
         if !due.is_zero() {
             runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
         }
@@ -237,36 +237,36 @@ impl TextFollower {
         writer.delete_term(Term::from_field_u64(self.text.columns.id, id));
     }
 
-    /// Writes held changes: only the last one of each object.
-    fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+    /// Writes buffered changes: only the last one of each object.
+    fn flush(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
-        for (id, change) in std::mem::take(&mut pending.held) {
+        for (id, change) in std::mem::take(&mut pending.buffered) {
             match change.kind {
                 ChangeKind::Deleted if id <= indexed_until => self.delete(writer, id),
                 ChangeKind::Deleted => {}
-                ChangeKind::Added | ChangeKind::Modified => self.put(writer, indexed_until, &change.object)?,
+                ChangeKind::Added | ChangeKind::Modified => self.index_object(writer, indexed_until, &change.object)?,
             }
         }
-        (pending.held_bytes, pending.indexed_until) = (0, pending.seq);
+        (pending.buffered_bytes, pending.indexed_until) = (0, pending.seq);
         Ok(())
     }
 
-    fn put(&self, writer: &IndexWriter, indexed_until: u64, object: &Object) -> Result<(), Error> {
+    fn index_object(&self, writer: &IndexWriter, indexed_until: u64, object: &Object) -> Result<(), Error> {
         // The id is the seq of the first change. A later one cannot be in the index, so the search for a document
         // to delete is skipped.
         if object.record.id <= indexed_until {
             self.delete(writer, object.record.id);
         }
-        let document = Document::of(object)?.to_tantivy(&self.text.columns);
+        let document = Document::from_object(object)?.to_tantivy(&self.text.columns);
         writer.add_document(document).map_err(|e| Error::text("cannot add a document", e))?;
         self.metrics.text_documents.add(1);
         Ok(())
     }
 
     /// Merged segments are published with the next commit; without changes there is none.
-    fn take_merged(&self) -> Result<(), Error> {
+    fn publish_merged(&self) -> Result<(), Error> {
         if self.rebuild.is_none() && self.text.is_merged()? {
-            self.text.reload(Seq(self.payload.seq), &*self.prepare)?;
+            self.text.reload(Seq(self.payload.seq), &*self.warm_up)?;
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         Ok(())
@@ -275,7 +275,7 @@ impl TextFollower {
     fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
         let started = Instant::now();
-        self.release(writer, pending)?;
+        self.flush(writer, pending)?;
         self.payload.seq = seq.0;
         let payload = serde_json::to_string(&self.payload)
             .map_err(|source| Error::Decode { what: "commit payload".to_owned(), source })?;
@@ -285,7 +285,7 @@ impl TextFollower {
         prepared.commit().map_err(fail)?;
         self.seen.store(seq.0, Ordering::Relaxed);
         if self.rebuild.is_none() {
-            self.text.reload(seq, &*self.prepare)?;
+            self.text.reload(seq, &*self.warm_up)?;
             self.searchable.send_replace(seq);
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
@@ -298,11 +298,11 @@ impl TextFollower {
     }
 }
 
-enum Next {
+enum NextStep {
     Stop,
     Commit,
     /// No changes for a while.
-    Rest,
+    PublishMerged,
     Changes(Result<Vec<Arc<Change>>, crowsnest_store::Gone>),
 }
 
@@ -341,12 +341,13 @@ mod tests {
         let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("", "")));
         let steps = steps.into_iter().collect();
         store
-            .apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() }], 0)
+            .apply(&[Batch { collection, epoch: Epoch::UNSHARED, steps, progress: Progress::default() }], 0)
             .await
             .unwrap()
     }
 
-    const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
+    const NO_HISTORY: History =
+        History { max_age: Duration::ZERO, max_versions: 1, max_bytes: 0, max_store_bytes: None };
 
     /// Follows until the index has caught up with the store; returns the number of documents.
     async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
@@ -377,10 +378,10 @@ mod tests {
         assert_eq!(caught_up(&options, &store).await, 2);
         // The deletion is pruned before the index reads it.
         apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
-        assert!(store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
+        assert!(store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
-        store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap();
+        store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap();
         // Until the rebuild is complete, the old index answers.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
         assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));

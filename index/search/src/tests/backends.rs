@@ -1,8 +1,8 @@
 //! Answers the corpus with external engines through the backend: its writer follows the store; searches are
 //! planned, executed and counted as with the text index.
 
-use super::corpus::{Answered, Corpus, check_rights_of_what_was, stored_objects, suggested, wrong_answers};
-use super::properties::{self, granted};
+use super::corpus::{Corpus, QueryResult, check_rights_to_history, find_wrong_results, stored_objects, suggested};
+use super::properties::{self, rights_from};
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
 use crate::engine::{Engine, EngineContext, EngineHandle, SearchContext, backend};
@@ -28,7 +28,7 @@ const OUTPUTS: [&str; 6] =
     ["", "sort:name", "sort:-restarts,name", "sort:region", "group:kind sort:image", "group:label:app"];
 
 /// Timeout of any step.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The backend over a store.
 struct Backend {
@@ -72,9 +72,9 @@ impl Backend {
     }
 
     /// Waits until searches find all changes.
-    async fn caught_up(&self) {
+    async fn wait_until_searchable(&self) {
         let (latest, mut searchable) = (self.tail.latest(), self.engine.searchable());
-        tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await.unwrap().unwrap();
+        tokio::time::timeout(STEP_TIMEOUT, searchable.wait_for(|seq| *seq >= latest)).await.unwrap().unwrap();
         assert_eq!(self.committed.load(Ordering::Relaxed), latest.0);
     }
 }
@@ -97,7 +97,8 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     queries.extend(generate(properties::query(), count / 2));
     queries.extend(generate(properties::relation(), count / 4));
     queries.extend(queries_with_paths_relations_and_history());
-    let rights: Vec<_> = generate(properties::some_rights(), 8).iter().map(|some| Arc::new(granted(some))).collect();
+    let rights: Vec<_> =
+        generate(properties::some_grants(), 8).iter().map(|some| Arc::new(rights_from(some))).collect();
     let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
     for (nth, query) in queries.into_iter().enumerate() {
         let query = format!("{query} {}", OUTPUTS[nth % OUTPUTS.len()]);
@@ -106,10 +107,10 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
             ("everybody", engine.sources.clone(), text.sources.clone()),
             ("ann", engine.as_reader(rights, "ann"), text.as_reader(rights, "ann")),
         ] {
-            let (found, expected) = (engine.answered(&ours, &query).await, text.answered(&theirs, &query).await);
+            let (found, expected) = (engine.answer_with(&ours, &query).await, text.answer_with(&theirs, &query).await);
             found_some += usize::from(expected.total > 0);
             // The texts of remarks on patterns differ between engines.
-            let hits = |answer: &Answered| (answer.hits.clone(), answer.total, answer.groups.clone());
+            let hits = |answer: &QueryResult| (answer.hits.clone(), answer.total, answer.groups.clone());
             if found.remarks.len() != expected.remarks.len() || hits(&found) != hits(&expected) {
                 wrong.push(format!("{query} of {who}\n    {found:?}\n    not {expected:?}"));
             }
@@ -131,12 +132,12 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let Some(node) = Node::start(name) else { return };
     let ((home, store), permits) = (stored_objects().await, SearchPermits::for_cores());
     let backend = Backend::open(node.url(), Arc::clone(&store) as _, &permits).await;
-    backend.caught_up().await;
-    let corpus = Corpus::answered_by(home, Arc::clone(&store), Arc::clone(&backend.engine), permits).await;
+    backend.wait_until_searchable().await;
+    let corpus = Corpus::with_engine(home, Arc::clone(&store), Arc::clone(&backend.engine), permits).await;
     let total = TopHitsRequest::total();
-    let wrong = wrong_answers(&corpus).await;
+    let wrong = find_wrong_results(&corpus).await;
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    check_rights_of_what_was(&corpus).await;
+    check_rights_to_history(&corpus).await;
     let wrong = differences(&corpus, &Corpus::new().await).await;
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     for (rest, field, written, expected) in [
@@ -159,14 +160,14 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let collection = CollectionKey::new(key.cluster().clone(), key.resource().clone());
     let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
     let steps = vec![Step::Delete { namespace, name, resource_version: "9999999".to_owned() }];
-    let batch = Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() };
+    let batch = Batch { collection, epoch: Epoch::UNSHARED, steps, progress: Progress::default() };
     assert!(backend.tail.publish(store.apply(&[batch], 0).await.unwrap()));
-    backend.caught_up().await;
+    backend.wait_until_searchable().await;
     let after = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
     assert_eq!(after.total + 1, everything.total);
     // An unavailable engine leads to an incomplete answer with a notice, and an export fails.
     drop(node);
-    let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+    let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
     let now = Instant::now();
     let context = SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(5) };
     let found = backend.engine.top_hits(&context, &Match::All, &total).await.unwrap();

@@ -4,20 +4,20 @@
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::{FacetField, FacetRequest};
-use crate::collect::suggest::Values;
+use crate::collect::suggest::ValueSuggester;
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
 use crate::engine::{Engine, SearchContext};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
-use crate::execute::{Found, Sources, begin, find_with_terms};
+use crate::execute::{SearchResults, Sources, begin_scan, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, Kinds, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
-use crate::{grouped, sorted};
+use crate::{resolve_group, resolve_sort};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Field, Limits, lookup, parse};
 use crowsnest_store::codec::Codec;
@@ -50,7 +50,7 @@ struct Entry {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct QueryCase {
     query: String,
     hits: Hits,
     first: Option<String>,
@@ -102,7 +102,7 @@ fn milliseconds(time: &str) -> i64 {
     time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }
 
-pub(crate) fn world() -> FleetFacts {
+pub(crate) fn fleet_facts() -> FleetFacts {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
     let mut names = Kinds::new();
@@ -136,11 +136,11 @@ impl Corpus {
     /// Uses the text index.
     pub(super) async fn new() -> Self {
         let (home, store) = stored_objects().await;
-        Self::of(home, store).await
+        Self::with_store(home, store).await
     }
 
     /// Uses a text index of the objects of a store.
-    pub(crate) async fn of(home: tempfile::TempDir, store: Arc<SqliteStore>) -> Self {
+    pub(crate) async fn with_store(home: tempfile::TempDir, store: Arc<SqliteStore>) -> Self {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         for (_, document) in documents(&store).await {
@@ -150,52 +150,53 @@ impl Corpus {
         text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         let permits = SearchPermits::for_cores();
         let engine = TantivyEngine::new(text, Arc::clone(&permits), watch::channel(Seq(0)).1);
-        Self::answered_by(home, store, Arc::new(engine), permits).await
+        Self::with_engine(home, store, Arc::new(engine), permits).await
     }
 
     /// Uses an engine that has all objects of a store.
-    pub(super) async fn answered_by(
+    pub(super) async fn with_engine(
         home: tempfile::TempDir,
         store: Arc<SqliteStore>,
         engine: Arc<dyn Engine>,
         permits: Arc<SearchPermits>,
     ) -> Self {
         let documents = documents(&store).await;
-        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
         let requested_at = Instant::now();
         let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
         Self { _home: home, sources: Sources { engine, permits, store, references: Arc::new([]), context }, documents }
     }
 
     /// Answers a query.
-    async fn answer(&self, query: &str) -> Answered {
-        self.answered(&self.sources, query).await
+    async fn answer(&self, query: &str) -> QueryResult {
+        self.answer_with(&self.sources, query).await
     }
 
     /// Data sources with a user's permissions.
     pub(crate) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
-        let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
+        let rights = Arc::new(Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }
     }
 
-    pub(super) async fn answered(&self, sources: &Sources, query: &str) -> Answered {
+    pub(super) async fn answer_with(&self, sources: &Sources, query: &str) -> QueryResult {
         let query = parse(query, &Limits::default()).unwrap();
-        let plan = plan(&query, &world());
+        let plan = plan(&query, &fleet_facts());
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![FacetField::Column(Facet::Kind)];
-        let facet_request = FacetRequest { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
+        let facet_request =
+            FacetRequest { facets, group: resolve_group(&query, &mut |_, message| remarks.push(message)) };
         let request = TopHitsRequest {
-            sort: sorted(&query, &mut |_, message| remarks.push(message)),
+            sort: resolve_sort(&query, &mut |_, message| remarks.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: facet_request.columns(),
-            world: Arc::new(world()),
+            facts: Arc::new(fleet_facts()),
         };
-        let found = find_with_terms(sources, plan, request, &facet_request.terms()).await.unwrap();
-        let counts = facet_request.counts(sources, &world(), &found).await.unwrap();
-        let Found { top, notices, .. } = found;
+        let found = find_with_terms(sources, plan, request, &facet_request.terms_requests()).await.unwrap();
+        let counts = facet_request.count(sources, &fleet_facts(), &found).await.unwrap();
+        let SearchResults { top, notices, .. } = found;
         remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
@@ -208,19 +209,19 @@ impl Corpus {
             hits.push(self.name(hit).await);
         }
         let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
-        Answered { hits, total: top.total, groups, remarks }
+        QueryResult { hits, total: top.total, groups, remarks }
     }
 
     /// All hits in order, as read by an export.
     async fn scan(&self, query: &str) -> Vec<String> {
         let query = parse(query, &Limits::default()).unwrap();
         let request = TopHitsRequest {
-            sort: sorted(&query, &mut |_, _| {}),
+            sort: resolve_sort(&query, &mut |_, _| {}),
             keep: query.output.limit.unwrap_or(1000),
-            world: Arc::new(world()),
+            facts: Arc::new(fleet_facts()),
             ..TopHitsRequest::total()
         };
-        let mut scan = begin(&self.sources, plan(&query, &world()), request).await.unwrap();
+        let mut scan = begin_scan(&self.sources, plan(&query, &fleet_facts()), request).await.unwrap();
         let mut names = Vec::new();
         loop {
             let hits = scan.next(7).await.unwrap();
@@ -234,10 +235,10 @@ impl Corpus {
     }
 
     async fn name(&self, hit: &Ranked) -> String {
-        match hit.past {
+        match hit.ended_by {
             None => name_of(&self.sources.store.by_ids(&[hit.position.id], BodyMode::Read).await.unwrap()[0]),
             Some(ended) => {
-                let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
+                let versions: Vec<Version> = self.sources.store.versions_ended_by(&[ended]).await.unwrap();
                 name_of(&versions[0].object)
             }
         }
@@ -247,7 +248,7 @@ impl Corpus {
     /// needs the store.
     fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>)> {
         let query = parse(query, &Limits::default()).unwrap();
-        let plan = plan(&query, &world());
+        let plan = plan(&query, &fleet_facts());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
         if plan.scope != TimeScope::Now || plan.matches.contains(&changed) {
             return None;
@@ -256,7 +257,7 @@ impl Corpus {
         let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
         let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches));
         let found: Vec<_> = found.collect();
-        let groups = grouped(&query, &mut |_, _| {}).map(|group| {
+        let groups = resolve_group(&query, &mut |_, _| {}).map(|group| {
             let mut groups = BTreeMap::new();
             let values = found.iter().flat_map(|(_, document)| values(document, &group));
             values.for_each(|value| *groups.entry(value).or_default() += 1);
@@ -298,7 +299,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
             }
             _ => panic!("an entry is an object or a deletion"),
         };
-        let batch = Batch { collection, epoch: Epoch::ALONE, steps: vec![step], progress };
+        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: vec![step], progress };
         let changes = store.apply(&[batch], at).await.unwrap();
         assert_eq!(changes.len(), 1, "an entry that changes nothing");
     }
@@ -310,13 +311,13 @@ async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
     let mut documents = Vec::new();
     for change in store.replay(Seq(0), 10_000).await.unwrap() {
         let Replayed::Put(object) = change else { continue };
-        documents.push((name_of(&object), Document::of(&object).unwrap()));
+        documents.push((name_of(&object), Document::from_object(&object).unwrap()));
     }
     documents
 }
 
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct QueryResult {
     pub(super) hits: Vec<String>,
     pub(super) total: u64,
     pub(super) groups: Option<BTreeMap<String, u64>>,
@@ -329,7 +330,7 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
         |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
     let clusters = || {
         let names: BTreeSet<String> = facet(Facet::Cluster).collect();
-        world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
+        fleet_facts().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
         // No two kinds of the corpus have one name.
@@ -352,24 +353,24 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn every_query_finds_its_hits() {
-    let wrong = wrong_answers(&Corpus::new().await).await;
+    let wrong = find_wrong_results(&Corpus::new().await).await;
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Queries with wrong answers, and the reasons.
-pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
-    let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
-    assert!(questions.len() >= 250, "{} queries", questions.len());
+pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
+    let cases: Vec<QueryCase> = serde_saphyr::from_str(&fixture("queries")).unwrap();
+    assert!(cases.len() >= 250, "{} queries", cases.len());
     let mut wrong = Vec::new();
-    for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
-        let Answered { hits: found, total, groups, remarks } = corpus.answer(query).await;
+    for QueryCase { query, hits, first, ordered, notice, groups: expected_groups, .. } in &cases {
+        let QueryResult { hits: found, total, groups, remarks } = corpus.answer(query).await;
         let scanned = corpus.scan(query).await;
-        let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
+        let mut add_error = |what: String| wrong.push(format!("{query}\n    {what}"));
         if scanned != found {
-            say(format!("a full scan returns {scanned:?}"));
+            add_error(format!("a full scan returns {scanned:?}"));
         }
         match hits {
-            Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
+            Hits::Number(number) if *number != total => add_error(format!("{total} hits, not {number}")),
             Hits::Number(_) => {}
             Hits::Named(expected) => {
                 let mut sorted = found.clone();
@@ -378,27 +379,27 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
                 if shown != expected {
                     let lacks: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
                     let more: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
-                    say(format!("lacks {lacks:?}, has {more:?} more, in the order {shown:?}"));
+                    add_error(format!("lacks {lacks:?}, has {more:?} more, in the order {shown:?}"));
                 }
             }
         }
         if first.is_some() && first.as_ref() != found.first() {
-            say(format!("first is {:?}", found.first()));
+            add_error(format!("first is {:?}", found.first()));
         }
         let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
         if !remarked || notice.is_none() && !remarks.is_empty() {
-            say(format!("remarks {remarks:?}"));
+            add_error(format!("remarks {remarks:?}"));
         }
         if expected_groups.is_some() && *expected_groups != groups {
-            say(format!("groups {groups:?}"));
+            add_error(format!("groups {groups:?}"));
         }
         if let Some((model, grouped)) = corpus.model(query) {
             if grouped != groups {
-                say(format!("direct evaluation groups {grouped:?}, the engine {groups:?}"));
+                add_error(format!("direct evaluation groups {grouped:?}, the engine {groups:?}"));
             }
             let found: BTreeSet<String> = found.into_iter().collect();
             if model.len() as u64 != total || !found.is_subset(&model) {
-                say(format!("direct evaluation finds {model:?}"));
+                add_error(format!("direct evaluation finds {model:?}"));
             }
         }
     }
@@ -432,8 +433,8 @@ async fn values_of_old_versions_are_suggested(
 pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written: &str) -> String {
     let rest = parse(rest, &Limits::default()).unwrap();
     let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is not a field") };
-    let values = Values { sources, world: world(), rest, limit: 10 };
-    let (suggestions, _) = values.of(known, written).await.unwrap();
+    let values = ValueSuggester { sources, facts: fleet_facts(), rest, limit: 10 };
+    let (suggestions, _) = values.suggest(known, written).await.unwrap();
     let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
     lines.join(", ")
 }
@@ -456,10 +457,10 @@ fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
 /// A reader of one namespace finds exactly the old versions of that namespace.
 #[tokio::test]
 async fn old_versions_are_found_within_permissions() {
-    check_rights_of_what_was(&Corpus::new().await).await;
+    check_rights_to_history(&Corpus::new().await).await;
 }
 
-pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
+pub(super) async fn check_rights_to_history(corpus: &Corpus) {
     for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
         let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
         for query in
@@ -468,7 +469,7 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
             let prefix = format!("{cluster}/Pod/{namespace}/");
             let expected: BTreeSet<String> =
                 corpus.answer(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
-            let found = corpus.answered(&sources, query).await;
+            let found = corpus.answer_with(&sources, query).await;
             assert_eq!(
                 (found.hits.into_iter().collect(), found.total),
                 (expected.clone(), expected.len() as u64),
@@ -483,7 +484,7 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
 async fn the_corpus_has_a_history() {
     let corpus = Corpus::new().await;
     let span = Span { deleted: false, ..Span::DELETED };
-    let versions = corpus.sources.store.past(&span, &VersionExclusions::NONE, 1000).await.unwrap();
+    let versions = corpus.sources.store.versions_in(&span, &VersionExclusions::NONE, 1000).await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;
     assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());

@@ -11,22 +11,22 @@ use crate::document::Document;
 use crate::document::columns::Facet;
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::happened_since;
+use crate::execute::limit_events_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{Objects, resolve};
 use crate::plan::sort::{Ranked, Sort, SortBy};
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
-use crate::tantivy::reader::scan::Pass;
+use crate::tantivy::reader::scan::SnapshotScan;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::{stored, stored_keeping};
 use crowsnest_store::ingest::Keep;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
-use objects::Looked;
 pub(crate) use objects::Readable;
+use objects::TextIndexObjects;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 /// 2026-09-21T14:13:20Z, as the records' `changed_at`.
 const NOW: i64 = 1_790_000_000;
 
-fn world() -> FleetFacts {
+fn fleet_facts() -> FleetFacts {
     let cluster = |name: &str, region: &str, env: &str| ClusterFacts {
         name: name.into(),
         region: region.into(),
@@ -84,7 +84,7 @@ impl Corpus {
         let mut documents = Vec::new();
         for (nth, (cluster, value)) in objects.iter().enumerate() {
             let object = stored(cluster, nth as u64 + 1, value);
-            let document = Document::of(&object).unwrap();
+            let document = Document::from_object(&object).unwrap();
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
         }
@@ -98,7 +98,7 @@ impl Corpus {
     }
 
     fn planned(&self, query: &str, objects: &mut dyn Objects) -> Match {
-        let plan = plan(&parse(query, &Limits::default()).unwrap(), &world());
+        let plan = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
         block_on(resolve(plan.matches, objects)).unwrap()
     }
 
@@ -108,11 +108,12 @@ impl Corpus {
 
     fn engine_as(&self, query: &str, rights: Rights, caller: &UserInfo, sort: Sort) -> Vec<String> {
         let rights = Arc::new(rights);
-        let matches = self.planned(query, &mut Looked { text: &self.text, context: context(&rights, caller) });
-        let gathered = self.gathered(matches, &rights, caller, sort);
-        assert_eq!(gathered.total as usize, gathered.hits.len());
-        assert_eq!(gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>(), gathered.total);
-        gathered.hits.iter().map(|hit| self.name(hit.position.id)).collect()
+        let matches =
+            self.planned(query, &mut TextIndexObjects { text: &self.text, context: context(&rights, caller) });
+        let found = self.find_hits(matches, &rights, caller, sort);
+        assert_eq!(found.total as usize, found.hits.len());
+        assert_eq!(found.facets[0].iter().map(|(_, count)| count).sum::<u64>(), found.total);
+        found.hits.iter().map(|hit| self.name(hit.position.id)).collect()
     }
 
     /// Answer of the text index to what a caller may read.
@@ -126,13 +127,13 @@ impl Corpus {
         top_hits(&self.text, &context(rights, caller), &matches, request).unwrap()
     }
 
-    fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
+    fn find_hits(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
         let request = TopHitsRequest {
             sort: vec![sort],
             after: None,
             keep: 100,
             facets: vec![Facet::Kind],
-            world: Arc::new(world()),
+            facts: Arc::new(fleet_facts()),
         };
         self.answer(matches, rights, caller, &request)
     }
@@ -152,7 +153,7 @@ impl Corpus {
 
 /// Context of a caller with a minute of time.
 fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
-    let (rights, now) = (Arc::new(Mutex::new(rights.of(caller))), Instant::now());
+    let (rights, now) = (Arc::new(Mutex::new(rights.for_caller(caller))), Instant::now());
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
 }
 
@@ -300,7 +301,7 @@ fn events_match_the_period_in_which_they_happened() {
     let corpus = journal();
     let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
     let since = |from: i64| {
-        let matches = happened_since(Match::All, from);
+        let matches = limit_events_since(Match::All, from);
         corpus.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches)).count()
     };
     assert_eq!((since(noon), since(noon + 1)), (4, 1));
@@ -326,10 +327,10 @@ fn permissions_apply_in_many_namespaces() {
         rights.apply(&object.record, &object.body, ChangeKind::Added);
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
-    let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
-    let gathered = corpus.gathered(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
-    assert_eq!(gathered.hits.iter().map(|hit| hit.position.id).collect::<Vec<_>>(), [18]);
-    assert_eq!((gathered.total, gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
+    let matches = plan(&parse("web", &Limits::default()).unwrap(), &fleet_facts()).matches;
+    let found = corpus.find_hits(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
+    assert_eq!(found.hits.iter().map(|hit| hit.position.id).collect::<Vec<_>>(), [18]);
+    assert_eq!((found.total, found.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
 }
 
 /// Pods in several segments with more than one block of documents each, some of them deleted.
@@ -345,7 +346,7 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
     writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
     let mut pods = Vec::new();
     for nth in 0..2000 {
-        let document = Document::of(&stored("member1", nth + 1, &pod(nth))).unwrap();
+        let document = Document::from_object(&stored("member1", nth + 1, &pod(nth))).unwrap();
         writer.add_document(document.to_tantivy(&corpus.text.columns)).unwrap();
         pods.push((nth + 1, pod(nth)));
         if nth % 700 == 699 {
@@ -378,7 +379,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
         .map(|(id, _)| *id)
         .collect();
-    let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts()).matches;
     let request = |keep: usize, sort: Sort, after: Option<&Ranked>| TopHitsRequest {
         sort: match sort.by {
             SortBy::Relevance => vec![sort],
@@ -387,17 +388,17 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         after: after.map(|hit| hit.position.clone()),
         keep,
         facets: vec![Facet::Namespace, Facet::Image],
-        world: Arc::new(world()),
+        facts: Arc::new(fleet_facts()),
     };
     let context = || context(&Arc::default(), &UserInfo::system());
-    let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+    let find_page = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
     };
     let full_scan = |keep: usize, sort: Sort, after: Option<&Ranked>| {
-        let mut pass = Pass::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
+        let mut scan = SnapshotScan::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
         let mut collected = Vec::new();
         loop {
-            let hits = pass.next(301).unwrap();
+            let hits = scan.next(301).unwrap();
             if hits.is_empty() {
                 return collected;
             }
@@ -410,20 +411,20 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         let sort = Sort { by, descending };
         // Executed twice, the second time from the cache.
         for _ in 0..2 {
-            let all = gathered(5000, sort, None);
+            let all = find_page(5000, sort, None);
             let counts = |facet: usize| all.facets[facet].iter().map(|(_, count)| count).sum::<u64>();
             assert_eq!(all.hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>(), expected, "{query}");
             assert_eq!((all.total, counts(0)), (expected.len() as u64, expected.len() as u64));
             assert_eq!(counts(1), 2 * expected.len() as u64, "each has two images");
             for keep in [0, 1, 20, 511] {
-                let best = gathered(keep, sort, None);
+                let best = find_page(keep, sort, None);
                 assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
                 assert_eq!((best.total, &best.facets), (all.total, &all.facets));
             }
             // The pages together are all hits once, in order.
             let (mut pages, mut left) = (Vec::new(), all.total);
             loop {
-                let page = gathered(300, sort, pages.last());
+                let page = find_page(300, sort, pages.last());
                 assert_eq!((page.total, page.left), (all.total, left));
                 if page.hits.is_empty() {
                     break;
@@ -456,7 +457,7 @@ fn the_closest_name_comes_first() {
 
 #[test]
 fn hits_have_reasons() {
-    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &world());
+    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &fleet_facts());
     let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
     let reasons = DocumentEvaluator::new(document).reasons(&planned.matches);
     let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
@@ -470,14 +471,14 @@ fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found:
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"},
         "data": {"password": "aHVudGVyMg=="}});
     let keep = Keep { secret_values: true, ..Keep::default() };
-    let document = Document::of(&stored_keeping("member1", 1, &secret, &keep)).unwrap();
-    let planned = plan(&parse(query, &Limits::default()).unwrap(), &world());
+    let document = Document::from_object(&stored_keeping("member1", 1, &secret, &keep)).unwrap();
+    let planned = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
     assert_eq!(DocumentEvaluator::new(&document).holds(&planned.matches), found);
 }
 
 #[test]
 fn unsupported_terms_are_reported_and_ignored() {
-    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &world());
+    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &fleet_facts());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
     assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }

@@ -7,20 +7,20 @@ use crate::execute::evaluate::DocumentEvaluator;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{Objects, Side};
 use crate::tantivy::TextIndex;
-use crate::tantivy::reader::lookup::Looking;
+use crate::tantivy::reader::lookup::SegmentLookup;
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 
 /// The text index without permits.
-pub(super) struct Looked<'t> {
+pub(super) struct TextIndexObjects<'t> {
     pub(super) text: &'t TextIndex,
     pub(super) context: SearchContext,
 }
 
 #[async_trait]
-impl Objects for Looked<'_> {
+impl Objects for TextIndexObjects<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
+        SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
     }
 
     async fn dependent(&mut self, _: &Match, _: Side, _: u8) -> Result<BTreeSet<u64>, crowsnest_store::Error> {

@@ -1,4 +1,4 @@
-//! For any corpus, query and permissions, the engine finds what direct evaluation finds.
+//! Properties: for any corpus, query and permissions, the engine finds the same objects as direct evaluation.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 fn word() -> impl Strategy<Value = String> {
     let words =
         ["web", "web-0", "api", "nginx:1.27", "shop", "Running", "a", "app=web", "member1", "x*", "?eb*", "/w.b/"];
-    let cut = ["op/we", "shop/", "/api", "shop/w*", "27", "0", "unn", "io/a/api", "e"];
-    prop::sample::select([words.as_slice(), cut.as_slice()].concat()).prop_map(str::to_owned)
+    let fragments = ["op/we", "shop/", "/api", "shop/w*", "27", "0", "unn", "io/a/api", "e"];
+    prop::sample::select([words.as_slice(), fragments.as_slice()].concat()).prop_map(str::to_owned)
 }
 
 fn term() -> impl Strategy<Value = String> {
@@ -71,26 +71,26 @@ pub(crate) fn relation() -> impl Strategy<Value = String> {
     })
 }
 
-/// Pods with their owners, used objects, and events.
+/// Pods in two clusters, with the objects that own them or that they use, and their events.
 pub(crate) fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let pod = (some_pod(), any::<bool>(), prop::option::of(1..3i64), any::<bool>(), any::<bool>());
     prop::collection::vec(pod, 1..6).prop_map(|pods| {
         let mut fleet = Vec::new();
         for (cluster, nth) in [("member1", 0), ("member2", 1)] {
-            let owned = |kind: &str, name: &str, owner: Value| {
+            let workload = |kind: &str, name: &str, owner: Value| {
                 json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": format!("{name}-{nth}"), "namespace": "shop",
                     "uid": format!("{name}-uid"), "ownerReferences": owner}})
             };
-            fleet.push((cluster, owned("Deployment", "up", json!([]))));
+            fleet.push((cluster, workload("Deployment", "up", json!([]))));
             let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("up-{nth}"), "uid": "up-uid"}]);
-            fleet.push((cluster, owned("ReplicaSet", "middle", owner)));
+            fleet.push((cluster, workload("ReplicaSet", "middle", owner)));
             fleet.push((cluster, json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": format!("app-{nth}"), "namespace": "shop", "uid": "app-uid"}})));
         }
-        for (nth, (mut pod, is_owned, events, uses, elsewhere)) in pods.into_iter().enumerate() {
+        for (nth, (mut pod, is_owned, events, uses_config_map, in_other_namespace)) in pods.into_iter().enumerate() {
             let cluster = if nth % 2 == 0 { "member1" } else { "member2" };
             let name = format!("{}-{nth}", pod["metadata"]["name"].as_str().unwrap());
-            let (namespace, uid) = (if elsewhere { "team" } else { "shop" }, format!("pod-{nth}"));
+            let (namespace, uid) = (if in_other_namespace { "team" } else { "shop" }, format!("pod-{nth}"));
             pod["metadata"]["name"] = name.clone().into();
             pod["metadata"]["namespace"] = namespace.into();
             pod["metadata"]["uid"] = uid.clone().into();
@@ -98,13 +98,13 @@ pub(crate) fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> 
                 pod["metadata"]["ownerReferences"] =
                     json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("middle-{}", nth % 2), "uid": "middle-uid"}]);
             }
-            if uses {
+            if uses_config_map {
                 pod["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": format!("app-{}", nth % 2)}}]);
             }
             fleet.push((cluster, pod));
             fleet.extend(events.map(|count| {
-                let about = json!({"kind": "Pod", "namespace": namespace, "name": name, "uid": uid});
-                (cluster, json!({"apiVersion": "v1", "kind": "Event", "involvedObject": about, "reason": "BackOff", "count": count,
+                let involved = json!({"kind": "Pod", "namespace": namespace, "name": name, "uid": uid});
+                (cluster, json!({"apiVersion": "v1", "kind": "Event", "involvedObject": involved, "reason": "BackOff", "count": count,
                     "metadata": {"name": format!("event-{nth}"), "namespace": namespace, "uid": format!("event-{nth}")}}))
             }));
         }
@@ -112,19 +112,19 @@ pub(crate) fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> 
     })
 }
 
-/// What `ann` may list: (cluster, resource, namespace), the latter empty for all of them.
-pub(crate) type Allowed = BTreeSet<(&'static str, &'static str, &'static str)>;
+/// Grants to list, to the user `ann`: (cluster, resource, namespace). An empty namespace grants all namespaces.
+pub(crate) type ListGrants = BTreeSet<(&'static str, &'static str, &'static str)>;
 
-pub(crate) fn some_rights() -> impl Strategy<Value = Allowed> {
+pub(crate) fn some_grants() -> impl Strategy<Value = ListGrants> {
     let cluster = prop::sample::select(vec!["member1", "member2"]);
     let resource = prop::sample::select(vec!["pods", "events", "deployments", "replicasets", "configmaps"]);
     let namespace = prop::sample::select(vec!["shop", "team", ""]);
     prop::collection::btree_set((cluster, resource, namespace), 0..8)
 }
 
-pub(crate) fn granted(allowed: &Allowed) -> Rights {
+pub(crate) fn rights_from(grants: &ListGrants) -> Rights {
     let (rights, group) = (Rights::default(), "rbac.authorization.k8s.io");
-    for (nth, (cluster, resource, namespace)) in allowed.iter().enumerate() {
+    for (nth, (cluster, resource, namespace)) in grants.iter().enumerate() {
         let (role, binding) = match *namespace {
             "" => ("ClusterRole", "ClusterRoleBinding"),
             _ => ("Role", "RoleBinding"),
@@ -147,40 +147,40 @@ pub(crate) fn granted(allowed: &Allowed) -> Rights {
     rights
 }
 
-fn allows(allowed: &Allowed, document: &Document) -> bool {
-    let of = |wanted: Facet| {
+fn allows(grants: &ListGrants, document: &Document) -> bool {
+    let value_of = |wanted: Facet| {
         let value = document.facets.iter().find(|(facet, _)| *facet == wanted);
         value.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
-    let kind = of(Facet::Kind).split('.').next().unwrap_or_default().to_lowercase();
+    let kind = value_of(Facet::Kind).split('.').next().unwrap_or_default().to_lowercase();
     let resource = format!("{kind}s");
-    let in_it = |namespace: &str| namespace.is_empty() || namespace == of(Facet::Namespace);
-    allowed
-        .iter()
-        .any(|(cluster, listed, namespace)| *cluster == of(Facet::Cluster) && **listed == resource && in_it(namespace))
+    let includes = |namespace: &str| namespace.is_empty() || namespace == value_of(Facet::Namespace);
+    grants.iter().any(|(cluster, granted, namespace)| {
+        *cluster == value_of(Facet::Cluster) && **granted == resource && includes(namespace)
+    })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// For any corpus and query, the engine equals direct evaluation, also within a caller's permissions: relations
-    /// only traverse objects that the caller may read.
+    /// The engine finds the same objects as direct evaluation, with all permissions and with those of a caller:
+    /// relations traverse only objects that the caller may read.
     #[test]
     fn the_engine_agrees_with_the_model(
         fleet in some_fleet(),
         queries in prop::collection::vec(query(), 4),
         relations in prop::collection::vec(relation(), 4),
-        allowed in some_rights(),
+        grants in some_grants(),
     ) {
         let corpus = Corpus::new(&fleet);
         let ann = UserInfo::new("ann", ["system:authenticated"]);
         for query in queries.into_iter().chain(relations) {
             let found: BTreeSet<String> = corpus.engine(&query, SortBy::Relevance, true).into_iter().collect();
             prop_assert_eq!(found, corpus.model(&query), "{}", query);
-            let seen: BTreeSet<String> =
-                corpus.engine_as(&query, granted(&allowed), &ann, Sort::RELEVANCE).into_iter().collect();
-            let expected = corpus.model_of(&query, &|document| allows(&allowed, document));
-            prop_assert_eq!(seen, expected, "{} of {:?}", query, allowed);
+            let readable: BTreeSet<String> =
+                corpus.engine_as(&query, rights_from(&grants), &ann, Sort::RELEVANCE).into_iter().collect();
+            let expected = corpus.model_of(&query, &|document| allows(&grants, document));
+            prop_assert_eq!(readable, expected, "{} with {:?}", query, grants);
         }
     }
 }

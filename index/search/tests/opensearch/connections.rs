@@ -74,7 +74,7 @@ async fn an_unsupported_engine_is_named_with_the_supported_ones() {
     let client = Client::new(client_options(&[&proxy.url()])).await.unwrap();
     let error = client.detect().await.unwrap_err();
     assert!(error.to_string().contains("opensearch 1.3.0") && error.to_string().contains("OpenSearch 2.19"), "{error}");
-    assert!(!error.is_retried());
+    assert!(!error.is_retryable());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn requests_fail_over_to_another_node() {
     assert!(first.seen().len() <= 2, "a node that failed is not preferred: {}", first.seen().len());
     second.set(Fault::Refuse);
     let error = client.detect().await.unwrap_err();
-    assert!(error.is_retried(), "{error}");
+    assert!(error.is_retryable(), "{error}");
 }
 
 #[rstest]
@@ -103,7 +103,7 @@ async fn invalid_answers_end_within_the_limits(#[case] fault: Fault, #[case] mes
     let proxy = Proxy::start(behind.address).await;
     proxy.set(fault);
     let mut options = client_options(&[&proxy.url()]);
-    options.deadline = Duration::from_secs(2);
+    options.request_timeout = Duration::from_secs(2);
     let error = Client::new(options).await.unwrap().detect().await.unwrap_err();
     assert!(error.to_string().contains(message), "{error}");
 }
@@ -130,7 +130,7 @@ async fn a_changed_password_is_used_without_a_restart() {
     write("password", "old-s3cret");
     let mut options = client_options(&[&proxy.url()]);
     options.credentials = CredentialSource::Folder(folder.path().to_owned());
-    options.credentials_every = Duration::from_secs(3600);
+    options.credentials_interval = Duration::from_secs(3600);
     let client = Client::new(options).await.unwrap();
     proxy.set(Fault::Authorization("Basic Y3JvdzpvbGQtczNjcmV0".to_owned()));
     client.detect().await.unwrap();
@@ -232,10 +232,10 @@ async fn certificates_are_presented_and_checked() {
     detect_over_tls(folder.path(), &good).await.unwrap();
 
     let error = detect_over_tls(folder.path(), &expired).await.unwrap_err();
-    assert!(error.chain().contains("certificate") && !error.is_retried(), "another authority: {}", error.chain());
+    assert!(error.chain().contains("certificate") && !error.is_retryable(), "another authority: {}", error.chain());
     write("ca.crt", &expired.ca);
     write("tls.crt", &expired.client.0);
     write("tls.key", &expired.client.1);
     let error = detect_over_tls(folder.path(), &expired).await.unwrap_err();
-    assert!(error.chain().contains("expired") && !error.is_retried(), "{}", error.chain());
+    assert!(error.chain().contains("expired") && !error.is_retryable(), "{}", error.chain());
 }

@@ -57,7 +57,7 @@ impl Site {
         options.limits = BulkLimits { bytes: 64 << 10, items: 100 };
         options.batch = BatchBounds { changes: 250, bytes: 1 << 20 };
         options.backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
-        options.check_every = Duration::from_millis(200);
+        options.check_interval = Duration::from_millis(200);
         options.dead_letters = 10;
         options
     }
@@ -130,7 +130,7 @@ pub fn client_options(urls: &[&str]) -> ClientOptions {
     install_cryptography();
     let mut options = ClientOptions::new(Address::parse_all(urls.iter().copied()).unwrap());
     options.proxy = ProxyChoice::Direct;
-    options.deadline = Duration::from_secs(5);
-    options.max_answer = 4 << 20;
+    options.request_timeout = Duration::from_secs(5);
+    options.max_response_bytes = 4 << 20;
     options
 }

@@ -4,7 +4,7 @@ use super::node::Documents;
 use async_trait::async_trait;
 use bytes::Bytes;
 use crowsnest_search::opensearch::bulk::DocumentChange;
-use crowsnest_search::opensearch::writer::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+use crowsnest_search::opensearch::writer::{BatchBounds, ChangeBatch, ChangeSource, IndexPosition, SourceError};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ impl ChangeSource for MemorySource {
         *self.latest.borrow()
     }
 
-    async fn changes(&self, since: Since, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
+    async fn changes(&self, since: IndexPosition, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
         let mut log = self.log.lock().unwrap();
         if log.pruned > since.position.max(since.empty_at) {
             return Err(SourceError::Pruned);
@@ -107,7 +107,7 @@ impl ChangeSource for MemorySource {
         Ok(ChangeBatch { changes, position })
     }
 
-    async fn changed(&self, after: u64) {
+    async fn wait_for_changes(&self, after: u64) {
         // The sender is held by this source.
         let _ = self.latest.subscribe().wait_for(|latest| *latest > after).await;
     }

@@ -72,7 +72,7 @@ struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    fn of(fields: &Fields<'a>) -> Result<Self, serde_json::Error> {
+    fn from_fields(fields: &Fields<'a>) -> Result<Self, serde_json::Error> {
         let mut metadata = Self::default();
         for (name, value) in fields.iter() {
             match name {
@@ -103,14 +103,14 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let api_version = fields.text("apiVersion");
     let api_version = api_version.map_or_else(|| expected.resource.api_version(), Text::into_owned);
     let metadata_fields: Fields<'_> = fields.get("metadata").map(parse).transpose()?.unwrap_or_default();
-    let metadata = Metadata::of(&metadata_fields)?;
+    let metadata = Metadata::from_fields(&metadata_fields)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let class = redact::RedactionClass::of(group, &kind, raw.get(), keep);
-    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
+    let class = redact::RedactionClass::new(group, &kind, raw.get(), keep);
+    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
     let mut redacted_fields = Vec::new();
     for (name, value) in fields.iter() {
-        if let Some(value) = redact::field(class, name, value, keep)? {
+        if let Some(value) = redact::redact_field(class, name, value, keep)? {
             redacted_fields.push((name, value));
         }
     }
@@ -127,14 +127,19 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     redacted |= match (redacted, class) {
         (true, redact::RedactionClass::Secret) => {
             let keep_annotation = redact::annotation_filter(&fields);
-            split::metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), before)?
+            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), before)?
         }
-        (true, _) => {
-            split::metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_redacted_object), before)?
+        (true, _) => split::copy_metadata(
+            &metadata_fields,
+            keep.managed_fields,
+            Some(&redact::is_kept_in_redacted_object),
+            before,
+        )?,
+        (false, redact::RedactionClass::None) => {
+            split::copy_metadata(&metadata_fields, keep.managed_fields, None, before)?
         }
-        (false, redact::RedactionClass::None) => split::metadata(&metadata_fields, keep.managed_fields, None, before)?,
         (false, _) => {
-            split::metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_other_object), before)?
+            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_other_object), before)?
         }
     };
     for (name, value) in fields.iter() {
@@ -143,7 +148,7 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
             _ if redacted => {
                 let own = redacted_fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
                 let value = own.unwrap_or(value.get()).to_owned();
-                out.push(name, &withheld::without(&withheld, name, value)?);
+                out.push(name, &withheld::redact_paths(&withheld, name, value)?);
             }
             _ => out.push(name, value.get()),
         }

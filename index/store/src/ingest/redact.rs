@@ -3,9 +3,9 @@
 //! (`copies`).
 
 use super::Keep;
-use super::split::{Fields, ObjectWriter, annotations, metadata};
-use super::withheld::{Withheld, without};
-use crowsnest_apimachinery::secret_copies::{holds_secret, is_harmless, values_of};
+use super::split::{Fields, ObjectWriter, copy_annotations, copy_metadata};
+use super::withheld::{Withheld, redact_paths};
+use crowsnest_apimachinery::secret_copies::{contains_secret, is_harmless, secret_values};
 use serde_json::value::RawValue;
 
 /// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.
@@ -25,11 +25,13 @@ pub(super) enum RedactionClass {
 }
 
 impl RedactionClass {
-    pub(super) fn of(group: &str, kind: &str, raw: &str, keep: &Keep) -> Self {
+    pub(super) fn new(group: &str, kind: &str, raw: &str, keep: &Keep) -> Self {
         let mentioned = !keep.secret_values && raw.contains(SECRET);
         match (group, kind) {
             ("", SECRET) if !keep.secret_values => Self::Secret,
-            ("work.karmada.io", "Work") if mentioned || keep.withheld.iter().any(|path| path.is_in(raw)) => Self::Work,
+            ("work.karmada.io", "Work") if mentioned || keep.withheld.iter().any(|path| path.may_apply_within(raw)) => {
+                Self::Work
+            }
             ("", SECRET) => Self::None,
             _ if mentioned => Self::MayEmbed,
             _ => Self::None,
@@ -50,7 +52,7 @@ pub(super) fn mentions_secret(text: &str) -> bool {
 }
 
 /// Redacts one top-level field of an object; `None` if nothing changes.
-pub(super) fn field(
+pub(super) fn redact_field(
     class: RedactionClass,
     name: &str,
     value: &RawValue,
@@ -61,7 +63,7 @@ pub(super) fn field(
         (RedactionClass::Secret, "data" | "stringData") => blank_values(value.get()).map(Some),
         (RedactionClass::Secret, _) => Ok(None),
         (RedactionClass::Work, "spec") => {
-            let spec = work(value.get(), keep)?;
+            let spec = redact_work(value.get(), keep)?;
             let secrets = if keep.secret_values { None } else { redact_embedded(&spec, false, MAX_DEPTH)? };
             Ok(Some(secrets.unwrap_or(spec)))
         }
@@ -74,58 +76,60 @@ pub(super) fn field(
 pub(super) fn annotation_filter<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
     let longest = longest_annotation(fields).unwrap_or_default();
     let of_field = |field: &'static str| {
-        let all: Fields<'_> = fields.get(field).and_then(parsed).unwrap_or_default();
+        let all: Fields<'_> = fields.get(field).and_then(parse_fields).unwrap_or_default();
         let fitting = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
-        let values = fitting.filter_map(|(_, raw)| as_text(raw)).flat_map(|value| values_of(field, &value, longest));
+        let values =
+            fitting.filter_map(|(_, raw)| parse_text(raw)).flat_map(|value| secret_values(field, &value, longest));
         values.collect::<Vec<_>>()
     };
     let values = [of_field("data"), of_field("stringData")].concat();
-    move |key, value| as_text(value).is_some_and(|value| is_harmless(key, &value, &values))
+    move |key, value| parse_text(value).is_some_and(|value| is_harmless(key, &value, &values))
 }
 
 /// Length of the longest annotation. Longer values cannot occur in one.
 fn longest_annotation(fields: &Fields<'_>) -> Option<usize> {
-    let metadata: Fields<'_> = parsed(fields.get("metadata")?)?;
-    let annotations: Fields<'_> = parsed(metadata.get("annotations")?)?;
+    let metadata: Fields<'_> = parse_fields(fields.get("metadata")?)?;
+    let annotations: Fields<'_> = parse_fields(metadata.get("annotations")?)?;
     annotations.iter().map(|(_, value)| value.get().len()).max()
 }
 
-fn parsed(raw: &RawValue) -> Option<Fields<'_>> {
+fn parse_fields(raw: &RawValue) -> Option<Fields<'_>> {
     serde_json::from_str(raw.get()).ok()
 }
 
-fn as_text(raw: &RawValue) -> Option<String> {
+fn parse_text(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
 /// True if an annotation may be kept when the object's withheld values are unknown.
 pub(super) fn is_kept_in_redacted_object(key: &str, value: &RawValue) -> bool {
-    as_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
+    parse_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
 }
 
 /// True if an annotation of an object without withheld values may be kept.
 pub(super) fn is_kept_in_other_object(_: &str, value: &RawValue) -> bool {
     // Decodes the value only if it may contain a Secret.
-    !value.get().contains(SECRET) || as_text(value).is_some_and(|value| !holds_secret(&value))
+    !value.get().contains(SECRET) || parse_text(value).is_some_and(|value| !contains_secret(&value))
 }
 
 /// Removes the values that `withheld` paths select from the manifests of a Work.
-fn work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
+fn redact_work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
     map_field(spec, "workload", &|workload| {
         map_field(workload, "manifests", &|manifests| {
             let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
-            let items: Result<Vec<String>, _> = items.into_iter().map(|item| manifest(item.get(), keep)).collect();
+            let items: Result<Vec<String>, _> =
+                items.into_iter().map(|item| redact_manifest(item.get(), keep)).collect();
             Ok(format!("[{}]", items?.join(",")))
         })
     })
 }
 
-fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
+fn redact_manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
     let fields: Fields<'_> = serde_json::from_str(raw)?;
     let (kind, api_version) = (fields.text("kind"), fields.text("apiVersion"));
     let (kind, api_version) = (kind.as_deref().unwrap_or_default(), api_version.as_deref().unwrap_or_default());
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of_kind(group, kind)).collect();
+    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.applies_to_kind(group, kind)).collect();
     if withheld.is_empty() {
         return Ok(raw.to_owned());
     }
@@ -135,9 +139,9 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
         match name {
             "metadata" => {
                 let metadata_fields = serde_json::from_str(value.get())?;
-                metadata(&metadata_fields, false, Some(&is_kept_in_redacted_object), out.value(name))?;
+                copy_metadata(&metadata_fields, false, Some(&is_kept_in_redacted_object), out.value(name))?;
             }
-            _ => out.push(name, &without(&withheld, name, value.get().to_owned())?),
+            _ => out.push(name, &redact_paths(&withheld, name, value.get().to_owned())?),
         }
     }
     out.finish();
@@ -146,49 +150,53 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
 
 /// Blanks the values of all Secrets in a value and removes annotations with copies of them; `None` if nothing changes.
 /// `secret` is true if the value is a Secret without a `kind`, such as an item of a SecretList.
-fn redact_embedded(raw: &str, secret: bool, deepest: usize) -> Result<Option<String>, serde_json::Error> {
+fn redact_embedded(raw: &str, secret: bool, max_depth: usize) -> Result<Option<String>, serde_json::Error> {
     if !secret && !raw.contains(SECRET) {
         return Ok(None);
     }
-    let below = match (deepest.checked_sub(1), raw.as_bytes().first()) {
+    let remaining_depth = match (max_depth.checked_sub(1), raw.as_bytes().first()) {
         (_, Some(b'"')) => return Ok(None),
         (None, Some(b'{' | b'[')) => return Ok(Some("null".to_owned())),
-        (below, _) => below.unwrap_or_default(),
+        (remaining_depth, _) => remaining_depth.unwrap_or_default(),
     };
     match raw.as_bytes().first() {
         Some(b'{') => {
             let fields: Fields<'_> = serde_json::from_str(raw)?;
             let is_secret = secret || is_secret(&fields);
-            object(&fields, is_secret, below)
+            redact_object(&fields, is_secret, remaining_depth)
         }
-        Some(b'[') => list(raw, secret, below),
+        Some(b'[') => redact_list(raw, secret, remaining_depth),
         _ => Ok(None),
     }
 }
 
-fn list(raw: &str, secret: bool, below: usize) -> Result<Option<String>, serde_json::Error> {
+fn redact_list(raw: &str, secret: bool, remaining_depth: usize) -> Result<Option<String>, serde_json::Error> {
     let items: Vec<&RawValue> = serde_json::from_str(raw)?;
     let mut changed = false;
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
-        let text = redact_embedded(item.get(), secret, below)?;
+        let text = redact_embedded(item.get(), secret, remaining_depth)?;
         changed |= text.is_some();
         texts.push(text.unwrap_or_else(|| item.get().to_owned()));
     }
     Ok(changed.then(|| format!("[{}]", texts.join(","))))
 }
 
-fn object(fields: &Fields<'_>, is_secret: bool, below: usize) -> Result<Option<String>, serde_json::Error> {
-    let of_secrets = fields.text("kind").is_some_and(|kind| &*kind == "SecretList");
+fn redact_object(
+    fields: &Fields<'_>,
+    is_secret: bool,
+    remaining_depth: usize,
+) -> Result<Option<String>, serde_json::Error> {
+    let is_secret_list = fields.text("kind").is_some_and(|kind| &*kind == "SecretList");
     let mut changed = false;
     let mut text = String::new();
     let mut out = ObjectWriter::new(&mut text);
     for (name, value) in fields.iter() {
         let new = match name {
             "data" | "stringData" if is_secret => Some(blank_values(value.get())?),
-            "metadata" if is_secret => Some(metadata_of_secret(fields, value)?),
-            "annotations" => without_copies(value.get())?,
-            _ => redact_embedded(value.get(), of_secrets && name == "items", below)?,
+            "metadata" if is_secret => Some(redact_secret_metadata(fields, value)?),
+            "annotations" => remove_copies(value.get())?,
+            _ => redact_embedded(value.get(), is_secret_list && name == "items", remaining_depth)?,
         };
         let new = new.as_deref().unwrap_or(value.get());
         changed |= new != value.get();
@@ -198,10 +206,12 @@ fn object(fields: &Fields<'_>, is_secret: bool, below: usize) -> Result<Option<S
     Ok(changed.then_some(text))
 }
 
-fn metadata_of_secret(fields: &Fields<'_>, value: &RawValue) -> Result<String, serde_json::Error> {
+fn redact_secret_metadata(fields: &Fields<'_>, value: &RawValue) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     match serde_json::from_str::<Fields<'_>>(value.get()) {
-        Ok(metadata_fields) => drop(metadata(&metadata_fields, false, Some(&annotation_filter(fields)), &mut text)?),
+        Ok(metadata_fields) => {
+            copy_metadata(&metadata_fields, false, Some(&annotation_filter(fields)), &mut text)?;
+        }
         // Invalid metadata is dropped.
         Err(_) => text.push_str("null"),
     }
@@ -209,13 +219,13 @@ fn metadata_of_secret(fields: &Fields<'_>, value: &RawValue) -> Result<String, s
 }
 
 /// Annotations without copies of Secrets; `None` if there is no such copy.
-fn without_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
+fn remove_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
     if !raw.starts_with('{') || !raw.contains(SECRET) {
         return Ok(None);
     }
     let mut text = String::new();
-    let left_out = annotations(raw, &is_kept_in_other_object, &mut text)?;
-    Ok(left_out.then_some(text))
+    let is_removed = copy_annotations(raw, &is_kept_in_other_object, &mut text)?;
+    Ok(is_removed.then_some(text))
 }
 
 /// True for a Secret, and for a reference to one, which has no values.

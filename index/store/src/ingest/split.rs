@@ -110,44 +110,48 @@ impl<'o> ObjectWriter<'o> {
 }
 
 /// Predicate that returns true if an annotation is kept, by its key and its value as JSON.
-pub(crate) type Stays<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
+pub(crate) type AnnotationFilter<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
 
 /// Copies `metadata`, usually without `managedFields`, with the annotations to keep. Returns true if an annotation was
 /// removed.
-pub(crate) fn metadata(
+pub(crate) fn copy_metadata(
     fields: &Fields<'_>,
     managed_fields: bool,
-    stays: Option<Stays<'_>>,
+    keep: Option<AnnotationFilter<'_>>,
     out: &mut String,
 ) -> Result<bool, serde_json::Error> {
     let mut out = ObjectWriter::new(out);
-    let mut left_out = false;
+    let mut is_removed = false;
     for (name, value) in fields.iter() {
-        match (name, stays) {
+        match (name, keep) {
             ("managedFields", _) if !managed_fields => {}
-            ("annotations", Some(stays)) if value.get().starts_with('{') => {
-                left_out |= annotations(value.get(), stays, out.value(name))?;
+            ("annotations", Some(keep)) if value.get().starts_with('{') => {
+                is_removed |= copy_annotations(value.get(), keep, out.value(name))?;
             }
             _ => out.push(name, value.get()),
         }
     }
     out.finish();
-    Ok(left_out)
+    Ok(is_removed)
 }
 
 /// Copies the annotations to keep. Returns true if an annotation was removed.
-pub(crate) fn annotations(raw: &str, stays: Stays<'_>, out: &mut String) -> Result<bool, serde_json::Error> {
+pub(crate) fn copy_annotations(
+    raw: &str,
+    keep: AnnotationFilter<'_>,
+    out: &mut String,
+) -> Result<bool, serde_json::Error> {
     let annotations: Fields<'_> = serde_json::from_str(raw)?;
     let mut joined = ObjectWriter::new(out);
-    let mut left_out = false;
+    let mut is_removed = false;
     for (key, value) in annotations.iter() {
-        match stays(key, value) {
+        match keep(key, value) {
             true => joined.push(key, value.get()),
-            false => left_out = true,
+            false => is_removed = true,
         }
     }
     joined.finish();
-    Ok(left_out)
+    Ok(is_removed)
 }
 
 fn quote(text: &str, out: &mut String) {

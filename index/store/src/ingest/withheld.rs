@@ -22,22 +22,22 @@ pub struct Withheld {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WithheldError {
     #[error("{0:?} is not a path such as configmaps:data or widgets.example.com:spec.password")]
-    Shape(String),
+    InvalidPath(String),
     #[error("{0:?} cannot be withheld: the cache requires apiVersion, kind and metadata")]
-    Identity(String),
+    IdentityField(String),
     #[error("{0:?} cannot be withheld: permissions, placement and status depend on such objects")]
-    Decisive(String),
+    Required(String),
 }
 
 /// Objects that controllers and authorization read from the cache field by field.
-fn is_decisive(group: &str, resource: &str) -> bool {
+fn is_required(group: &str, resource: &str) -> bool {
     let core = ["pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "endpoints", "resourcequotas"];
     let groups = ["apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
     group.ends_with("karmada.io") || groups.contains(&group) || group.is_empty() && core.contains(&resource)
 }
 
 /// Field names of a path; an escaped dot belongs to a name.
-fn names(path: &str) -> Vec<String> {
+fn parse_field_names(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut characters = path.chars().peekable();
     while let Some(character) = characters.next() {
@@ -55,18 +55,18 @@ impl FromStr for Withheld {
     type Err = WithheldError;
 
     fn from_str(text: &str) -> Result<Self, WithheldError> {
-        let shape = || WithheldError::Shape(text.to_owned());
-        let (resource, path) = text.split_once(':').ok_or_else(shape)?;
+        let invalid_path = || WithheldError::InvalidPath(text.to_owned());
+        let (resource, path) = text.split_once(':').ok_or_else(invalid_path)?;
         let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-        let path = names(path);
+        let path = parse_field_names(path);
         if resource.is_empty() || path.iter().any(String::is_empty) {
-            return Err(shape());
+            return Err(invalid_path());
         }
         if matches!(path.first().map(String::as_str), Some("apiVersion" | "kind" | "metadata")) {
-            return Err(WithheldError::Identity(text.to_owned()));
+            return Err(WithheldError::IdentityField(text.to_owned()));
         }
-        if is_decisive(group, resource) {
-            return Err(WithheldError::Decisive(text.to_owned()));
+        if is_required(group, resource) {
+            return Err(WithheldError::Required(text.to_owned()));
         }
         Ok(Self { resource: resource.to_owned(), group: group.to_owned(), path })
     }
@@ -74,12 +74,12 @@ impl FromStr for Withheld {
 
 impl Withheld {
     /// True if values of this resource's objects are withheld.
-    pub fn is_of(&self, resource: &Gvr) -> bool {
+    pub fn applies_to(&self, resource: &Gvr) -> bool {
         self.resource == *resource.resource && self.group == *resource.group
     }
 
     /// True if values of this kind's objects are withheld. Assumes the usual plural of the kind as its resource.
-    pub(super) fn is_of_kind(&self, group: &str, kind: &str) -> bool {
+    pub(super) fn applies_to_kind(&self, group: &str, kind: &str) -> bool {
         let lower = kind.to_lowercase();
         let plural = match lower.strip_suffix('y') {
             Some(stem) => format!("{stem}ies"),
@@ -90,16 +90,16 @@ impl Withheld {
     }
 
     /// True if an object of this kind may be embedded in the text.
-    pub(super) fn is_in(&self, text: &str) -> bool {
+    pub(super) fn may_apply_within(&self, text: &str) -> bool {
         let kind = |rest: &'_ str| -> Option<bool> {
             let kind = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()?;
-            Some(self.is_of_kind(&self.group, kind))
+            Some(self.applies_to_kind(&self.group, kind))
         };
         text.split("\"kind\"").skip(1).any(|rest| kind(rest).unwrap_or_default())
     }
 
     /// The value of a top-level field without the withheld values; None if nothing is withheld from it.
-    fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
+    fn redact_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
         match self.path.split_first() {
             Some((first, rest)) if first == name || first == "*" => redact(value, rest, MAX_DEPTH).map(Some),
             _ => Ok(None),
@@ -108,17 +108,18 @@ impl Withheld {
 }
 
 /// The value of a top-level field without the values withheld by any of the paths.
-pub(super) fn without(paths: &[&Withheld], name: &str, value: String) -> Result<String, serde_json::Error> {
-    paths.iter().try_fold(value, |value, path| Ok(path.of_field(name, &value)?.unwrap_or(value)))
+pub(super) fn redact_paths(paths: &[&Withheld], name: &str, value: String) -> Result<String, serde_json::Error> {
+    paths.iter().try_fold(value, |value, path| Ok(path.redact_field(name, &value)?.unwrap_or(value)))
 }
 
-fn redact(value: &str, path: &[String], deepest: usize) -> Result<String, serde_json::Error> {
-    let Some(below) = deepest.checked_sub(1) else { return Ok("null".to_owned()) };
+fn redact(value: &str, path: &[String], max_depth: usize) -> Result<String, serde_json::Error> {
+    let Some(remaining_depth) = max_depth.checked_sub(1) else { return Ok("null".to_owned()) };
     let mut text = String::with_capacity(value.len());
     match (path.split_first(), value.as_bytes().first()) {
         (_, Some(b'[')) => {
             let items: Vec<&RawValue> = serde_json::from_str(value)?;
-            let items: Result<Vec<String>, _> = items.iter().map(|item| redact(item.get(), path, below)).collect();
+            let items: Result<Vec<String>, _> =
+                items.iter().map(|item| redact(item.get(), path, remaining_depth)).collect();
             text = format!("[{}]", items?.join(","));
         }
         (wanted, Some(b'{')) => {
@@ -126,9 +127,9 @@ fn redact(value: &str, path: &[String], deepest: usize) -> Result<String, serde_
             let mut out = ObjectWriter::new(&mut text);
             for (name, value) in fields.iter() {
                 match wanted {
-                    None => out.push(name, &redact(value.get(), path, below)?),
+                    None => out.push(name, &redact(value.get(), path, remaining_depth)?),
                     Some((first, rest)) if first == name || first == "*" => {
-                        out.push(name, &redact(value.get(), rest, below)?)
+                        out.push(name, &redact(value.get(), rest, remaining_depth)?)
                     }
                     Some(_) => out.push(name, value.get()),
                 }
@@ -183,14 +184,14 @@ mod tests {
         #[case] expected: Option<&str>,
     ) {
         let withheld: Withheld = withheld.parse().unwrap();
-        assert_eq!(withheld.of_field(field, value).unwrap().as_deref(), expected);
+        assert_eq!(withheld.redact_field(field, value).unwrap().as_deref(), expected);
     }
 
     #[test]
     fn too_deeply_nested_values_are_removed() {
         let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
         let withheld: Withheld = "configmaps:data.a".parse().unwrap();
-        let left = withheld.of_field("data", &value).unwrap().unwrap();
+        let left = withheld.redact_field("data", &value).unwrap().unwrap();
         assert_eq!(left, format!("{}null{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)));
     }
 

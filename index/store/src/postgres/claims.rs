@@ -1,15 +1,15 @@
 //! Leases and claims in the database, and the related state of collections.
 
-use super::connecting::TIMEOUT;
+use super::connect::CONNECT_TIMEOUT;
 use super::load::stored_collection;
 use super::write::lock;
 use super::{CHANNEL, PostgresStore, application};
-use crate::View;
-use crate::labels::ChosenLabels;
+use crate::ReplicaView;
+use crate::labels::IndexedLabels;
 use crate::rows::Columns;
 use crate::{Batch, StoredCollection};
 use crate::{CollectionKey, Error};
-use crate::{Epoch, LEASE};
+use crate::{Epoch, LEASE_DURATION};
 use crowsnest_apimachinery::names::ClusterName;
 use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Overlap of consecutive reads, because a transaction that commits late has an older timestamp.
 const OVERLAP: &str = "15 s";
 /// Records of replicas that ended without releasing their lease are deleted after this time.
-const FORGET: &str = "1 h";
+const DEAD_REPLICA_RETENTION: &str = "1 h";
 
 impl PostgresStore {
     pub fn replica(&self) -> &str {
@@ -27,7 +27,7 @@ impl PostgresStore {
     }
 
     /// Renews this replica's lease if it is alive, and returns the live replicas and the claims.
-    pub async fn beat(&self, alive: bool) -> Result<View, Error> {
+    pub async fn renew_lease(&self, alive: bool) -> Result<ReplicaView, Error> {
         let fail = |e| Error::store("cannot renew the lease", e);
         let mut slot = self.heartbeat.lock().await;
         let mut connection = self.reuse_or_connect(slot.take()).await?;
@@ -40,9 +40,10 @@ impl PostgresStore {
             WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
             UNION ALL SELECT 2, cluster, replica, epoch FROM claims \
             UNION ALL SELECT DISTINCT 3, cluster, NULL, 0::bigint FROM collections WHERE NOT gone";
-        let rows = sqlx::query(sql).bind(LEASE.as_secs_f64()).fetch_all(&mut connection).await.map_err(fail)?;
+        let rows =
+            sqlx::query(sql).bind(LEASE_DURATION.as_secs_f64()).fetch_all(&mut connection).await.map_err(fail)?;
         *slot = Some(connection);
-        let mut view = View::default();
+        let mut view = ReplicaView::default();
         for row in rows {
             let name = row.text(1).map_err(fail)?;
             let cluster = || ClusterName::parse(name).ok();
@@ -61,7 +62,7 @@ impl PostgresStore {
 
     /// Claims clusters that no live replica holds. First terminates the database sessions of dead replicas, which
     /// could hold the lock.
-    pub async fn take(
+    pub async fn claim_clusters(
         &self,
         clusters: &BTreeSet<ClusterName>,
         dead: &BTreeSet<String>,
@@ -85,11 +86,11 @@ impl PostgresStore {
             WHERE c.replica IS NULL OR c.replica = $2 OR NOT EXISTS (SELECT FROM replicas AS r WHERE r.id = c.replica \
             AND r.heartbeat > clock_timestamp() - make_interval(secs => $3)) RETURNING cluster, epoch";
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
-        let query = sqlx::query(sql).bind(names).bind(&self.replica).bind(LEASE.as_secs_f64());
+        let query = sqlx::query(sql).bind(names).bind(&self.replica).bind(LEASE_DURATION.as_secs_f64());
         let rows = query.fetch_all(&mut *transaction).await.map_err(fail)?;
         let forget = "WITH gone AS (DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval \
             RETURNING id) DELETE FROM interests WHERE replica IN (SELECT id FROM gone)";
-        sqlx::query(forget).bind(FORGET).execute(&mut *transaction).await.map_err(fail)?;
+        sqlx::query(forget).bind(DEAD_REPLICA_RETENTION).execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *slot = Some(connection);
         let mut taken = BTreeMap::new();
@@ -101,7 +102,7 @@ impl PostgresStore {
     }
 
     /// Releases claims; claims that moved in the meantime are unchanged.
-    pub async fn release(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
+    pub async fn release_claims(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
         let fail = |e| Error::store("cannot release clusters", e);
         let mut slot = self.claims.lock().await;
         let mut connection = self.reuse_or_connect(slot.take()).await?;
@@ -119,7 +120,7 @@ impl PostgresStore {
     }
 
     /// Ends the lease, so that others do not wait for its expiry.
-    pub async fn leave(&self) -> Result<(), Error> {
+    pub async fn end_lease(&self) -> Result<(), Error> {
         let fail = |e| Error::store("cannot end the lease", e);
         let mut slot = self.claims.lock().await;
         let mut connection = self.reuse_or_connect(slot.take()).await?;
@@ -129,7 +130,7 @@ impl PostgresStore {
         sqlx::query(claims).bind(&self.replica).execute(&mut *transaction).await.map_err(fail)?;
         // Expired, but recently: the interests of this replica stay valid for a while.
         let lease = "UPDATE replicas SET heartbeat = clock_timestamp() - make_interval(secs => $2) WHERE id = $1";
-        let query = sqlx::query(lease).bind(&self.replica).bind(LEASE.as_secs_f64());
+        let query = sqlx::query(lease).bind(&self.replica).bind(LEASE_DURATION.as_secs_f64());
         query.execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *slot = Some(connection);
@@ -142,9 +143,9 @@ impl PostgresStore {
         &self,
         connection: &mut PgConnection,
         claims: impl Iterator<Item = (&ClusterName, Epoch)>,
-    ) -> Result<ChosenLabels, Error> {
+    ) -> Result<IndexedLabels, Error> {
         let claims: BTreeSet<(&str, Epoch)> = claims
-            .filter(|(_, epoch)| *epoch != Epoch::ALONE)
+            .filter(|(_, epoch)| *epoch != Epoch::UNSHARED)
             .map(|(cluster, epoch)| (cluster.as_str(), epoch))
             .collect();
         let fail = |e| Error::store("cannot check this replica's claims", e);
@@ -157,12 +158,12 @@ impl PostgresStore {
         if row.number(0).map_err(fail)? as usize != claims.len() {
             return Err(Error::Fenced);
         }
-        let chosen: Option<String> = row.try_get(1).map_err(fail)?;
-        Ok(chosen.map(|text| ChosenLabels::parse(&text)).unwrap_or_default())
+        let indexed: Option<String> = row.try_get(1).map_err(fail)?;
+        Ok(indexed.map(|text| IndexedLabels::parse(&text)).unwrap_or_default())
     }
 
     /// Stores the reasons why collections are not followed, as long as the claim is valid.
-    pub async fn note(&self, troubles: &[(CollectionKey, Epoch, Option<String>)]) -> Result<(), Error> {
+    pub async fn write_stale_reasons(&self, reasons: &[(CollectionKey, Epoch, Option<String>)]) -> Result<(), Error> {
         let sql = "INSERT INTO collections (cluster, \"group\", version, resource, trouble) \
             SELECT n.cluster, n.\"group\", n.version, n.resource, n.trouble \
             FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) \
@@ -170,14 +171,14 @@ impl PostgresStore {
             JOIN claims AS c ON c.cluster = n.cluster AND c.epoch = n.epoch AND c.replica = $7 \
             ON CONFLICT (cluster, \"group\", version, resource) \
             DO UPDATE SET trouble = excluded.trouble, touched_at = clock_timestamp()";
-        let of = |part: fn(&CollectionKey) -> &str| troubles.iter().map(|(key, ..)| part(key)).collect::<Vec<_>>();
+        let of = |part: fn(&CollectionKey) -> &str| reasons.iter().map(|(key, ..)| part(key)).collect::<Vec<_>>();
         let query = sqlx::query(sql)
             .bind(of(|key| key.cluster.as_str()))
             .bind(of(|key| &key.resource.group))
             .bind(of(|key| &key.resource.version))
             .bind(of(|key| &key.resource.resource))
-            .bind(troubles.iter().map(|(.., trouble)| trouble.as_deref()).collect::<Vec<_>>())
-            .bind(troubles.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
+            .bind(reasons.iter().map(|(.., reason)| reason.as_deref()).collect::<Vec<_>>())
+            .bind(reasons.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
             .bind(&self.replica);
         self.rows("cannot save the states of collections", query).await.map(drop)
     }
@@ -210,7 +211,7 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot be subscribed to", e);
         // A separate pool, so that an abandoned connection does not occupy another's place.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
-        let pool = pool.acquire_timeout(TIMEOUT).connect_lazy_with(self.connect.clone());
+        let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_lazy_with(self.connect.clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(fail)?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(fail)?;

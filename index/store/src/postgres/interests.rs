@@ -2,7 +2,7 @@
 
 use super::PostgresStore;
 use crate::Error;
-use crate::LEASE;
+use crate::LEASE_DURATION;
 use crate::ReplicaInterest;
 use crate::rows::Columns;
 use crate::{Clusters, Namespaces};
@@ -11,18 +11,18 @@ use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Time for which the interests of a replica without heartbeats stay valid.
-const COUNT_FOR: Duration = Duration::from_secs(60);
+/// Time for which the interests of a replica stay valid after its lease expired.
+const VALID_AFTER_LEASE: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
     /// Replaces this replica's stored interests.
     pub async fn publish_interests(&self, interests: &BTreeSet<ReplicaInterest>) -> Result<(), Error> {
-        let sql = "WITH told AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
+        let sql = "WITH published AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
             $5::text[], $6::text[]) AS t (clusters, \"group\", version, resource, namespaces)), \
-            gone AS (DELETE FROM interests AS i WHERE replica = $1 AND NOT EXISTS (SELECT FROM told AS t \
+            deleted AS (DELETE FROM interests AS i WHERE replica = $1 AND NOT EXISTS (SELECT FROM published AS t \
             WHERE (t.clusters, t.\"group\", t.version, t.resource, t.namespaces) \
             = (i.clusters, i.\"group\", i.version, i.resource, i.namespaces))) \
-            INSERT INTO interests (replica, clusters, \"group\", version, resource, namespaces) SELECT * FROM told \
+            INSERT INTO interests (replica, clusters, \"group\", version, resource, namespaces) SELECT * FROM published \
             ON CONFLICT DO NOTHING";
         let clusters = |clusters: &Clusters| match clusters {
             Clusters::All => String::new(),
@@ -34,21 +34,21 @@ impl PostgresStore {
         };
         let query = sqlx::query(sql)
             .bind(self.replica())
-            .bind(interests.iter().map(|(of, ..)| clusters(of)).collect::<Vec<_>>())
+            .bind(interests.iter().map(|(names, ..)| clusters(names)).collect::<Vec<_>>())
             .bind(interests.iter().map(|(_, resource, _)| &*resource.group).collect::<Vec<_>>())
             .bind(interests.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
             .bind(interests.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
-            .bind(interests.iter().map(|(.., of)| namespaces(of)).collect::<Vec<_>>());
+            .bind(interests.iter().map(|(.., names)| namespaces(names)).collect::<Vec<_>>());
         self.rows("cannot save the interests of this replica", query).await.map(drop)
     }
 
-    /// The interests of other replicas, with their names.
+    /// The valid interests of other replicas, with the names of the replicas.
     pub async fn read_interests(&self) -> Result<BTreeSet<(String, ReplicaInterest)>, Error> {
         let what = "cannot read the interests of other replicas";
         let sql = "SELECT i.replica, i.clusters, i.\"group\", i.version, i.resource, i.namespaces FROM interests AS i \
             JOIN replicas AS r ON r.id = i.replica \
             WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";
-        let query = sqlx::query(sql).bind(self.replica()).bind((LEASE + COUNT_FOR).as_secs_f64());
+        let query = sqlx::query(sql).bind(self.replica()).bind((LEASE_DURATION + VALID_AFTER_LEASE).as_secs_f64());
         let rows = self.rows(what, query).await?;
         rows.iter().map(interest_of).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
     }

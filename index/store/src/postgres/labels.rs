@@ -1,9 +1,9 @@
-//! Index of objects by chosen labels, so that lookups need no scan.
+//! Index of objects by configured labels, so that lookups need no scan.
 
 use super::PostgresStore;
 use super::write::lock;
 use crate::Error;
-use crate::labels::{ChosenLabels, Label, LabelChanges};
+use crate::labels::{IndexedLabels, Label, LabelChanges};
 use crate::record::{CollectionKey, Record};
 use crate::rows::COLUMNS;
 use sqlx::postgres::PgConnection;
@@ -33,27 +33,27 @@ pub(super) async fn write(connection: &mut PgConnection, labels: &LabelChanges) 
 }
 
 impl PostgresStore {
-    /// Indexes objects by these labels: keys with an optional `*` at either end. Replicas may choose different
-    /// labels, for example in different releases; each writes the union.
-    pub async fn choose_labels(&mut self, labels: &[String]) -> Result<(), Error> {
-        let chosen = ChosenLabels(labels.to_vec());
+    /// Indexes objects by these labels: keys with an optional `*` at either end. Replicas may index different labels, for
+    /// example in different releases; each replica writes the union.
+    pub async fn index_labels(&mut self, labels: &[String]) -> Result<(), Error> {
+        let indexed_labels = IndexedLabels(labels.to_vec());
         let mut writer = self.writer.lock().await;
         let mut connection = self.reuse_or_connect(writer.take()).await?;
-        prepare(&mut connection, &chosen).await?;
+        index_missing(&mut connection, &indexed_labels).await?;
         *writer = Some(connection);
         drop(writer);
-        self.chosen = chosen;
+        self.indexed_labels = indexed_labels;
         Ok(())
     }
 
-    /// In key order.
-    pub(super) async fn records_labelled(
+    /// Records with a label, in key order. `value` None: any value. Fails if the label is not indexed.
+    pub(super) async fn records_by_label(
         &self,
         key: &CollectionKey,
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Record>, Error> {
-        self.chosen.require(label)?;
+        self.indexed_labels.require(label)?;
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let sql = format!(
             "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = $1 AND \
@@ -61,22 +61,23 @@ impl PostgresStore {
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(label).bind(value);
         let rows = self.rows_of("cannot look up a label", id, query).await?;
-        rows.iter().map(|row| self.catalog.record_of(row, id)).collect()
+        rows.iter().map(|row| self.catalog.decode_record(row, id)).collect()
     }
 }
 
-async fn stored_labels(connection: &mut PgConnection) -> Result<ChosenLabels, Error> {
-    let known = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'").fetch_optional(connection).await;
-    let known: Option<(String,)> = known.map_err(|e| Error::store("cannot read which labels are indexed", e))?;
-    Ok(known.map(|(text,)| ChosenLabels::parse(&text)).unwrap_or_default())
+async fn stored_labels(connection: &mut PgConnection) -> Result<IndexedLabels, Error> {
+    let stored =
+        sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'").fetch_optional(connection).await;
+    let stored: Option<(String,)> = stored.map_err(|e| Error::store("cannot read which labels are indexed", e))?;
+    Ok(stored.map(|(text,)| IndexedLabels::parse(&text)).unwrap_or_default())
 }
 
-/// Indexes labels that no replica has chosen yet. Takes the write lock so that no change is missed, but only if
-/// labels are missing.
-async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result<(), Error> {
+/// Indexes the labels that no replica has indexed yet. If there are any, takes the write lock, so that no change is
+/// missed.
+async fn index_missing(connection: &mut PgConnection, labels: &IndexedLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
-    let lacks = |known: &ChosenLabels| chosen.0.iter().any(|pattern| !known.0.contains(pattern));
-    if !lacks(&stored_labels(connection).await?) {
+    let stored = stored_labels(connection).await?;
+    if labels.0.iter().all(|pattern| stored.0.contains(pattern)) {
         return Ok(());
     }
     let mut transaction = connection.begin().await.map_err(fail)?;
@@ -87,7 +88,7 @@ async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result
     let fill = "INSERT INTO chosen_labels (collection, key, value, record) \
         SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each_text(r.labels::json) AS l \
         WHERE l.key LIKE $1 ON CONFLICT DO NOTHING";
-    for pattern in &chosen.0 {
+    for pattern in &labels.0 {
         if all.0.contains(pattern) {
             continue;
         }
@@ -95,8 +96,8 @@ async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result
         let like = pattern.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
         sqlx::query(fill).bind(like).execute(&mut *transaction).await.map_err(fail)?;
     }
-    let note =
+    let save =
         "INSERT INTO facts (name, value) VALUES ('chosen_labels', $1) ON CONFLICT (name) DO UPDATE SET value = $1";
-    sqlx::query(note).bind(all.text()).execute(&mut *transaction).await.map_err(fail)?;
+    sqlx::query(save).bind(all.encode()).execute(&mut *transaction).await.map_err(fail)?;
     transaction.commit().await.map_err(fail)
 }

@@ -44,7 +44,7 @@ impl PostgresStore {
 
     /// Loads unknown collections and dictionaries in rows that begin with [`OBJECT_COLUMNS`]; other replicas may
     /// have created them.
-    pub(super) async fn learn(&self, rows: &[PgRow]) -> Result<(), Error> {
+    pub(super) async fn load_unknown(&self, rows: &[PgRow]) -> Result<(), Error> {
         let fail = |e| Error::store("has an invalid row", e);
         let mut collections = BTreeSet::new();
         let mut dictionaries = BTreeSet::new();
@@ -56,8 +56,8 @@ impl PostgresStore {
         if collections.iter().any(nameless) {
             self.read_collections().await?;
         }
-        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id)) {
-            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        if dictionaries.iter().any(|id| !self.catalog.codec.has_dictionary(*id)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         }
         Ok(())
     }
@@ -89,8 +89,8 @@ pub(super) fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, Stored
         complete: row.try_get(9)?,
         kind: row.text(5)?.into(),
         namespaced: row.try_get(6)?,
-        heard_at: row.number(10)?,
-        trouble: row.try_get(11)?,
+        last_contact_ms: row.number(10)?,
+        stale_reason: row.try_get(11)?,
     };
     let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
     let stored = StoredCollection { key, state, scope: row.text(7)?.to_owned() };

@@ -3,7 +3,7 @@
 use super::PostgresStore;
 use crate::Error;
 use crate::Store;
-use crate::decide::deletion;
+use crate::decide::deletion_change;
 use crate::record::{Change, ChangeKind, Object, Record, Seq};
 use crate::rows::{Columns, OBJECT_COLUMNS};
 use sqlx::postgres::PgRow;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Minimum retention of old versions for replicas that catch up, in time and in changes. A replica that was away
 /// for longer restarts its tail, and its readers list again.
-const KEPT_MS: i64 = 15 * 60 * 1000;
-const KEPT_CHANGES: i64 = 100_000;
+const MIN_RETENTION_MS: i64 = 15 * 60 * 1000;
+const MIN_RETAINED_CHANGES: i64 = 100_000;
 
 /// Result of reading the log.
 #[derive(Debug)]
@@ -44,21 +44,21 @@ impl PostgresStore {
         // One statement, so that everything is read from one snapshot: records and versions that began in the
         // window, and earlier versions that ended in it (with bodies only for deletions).
         let columns = OBJECT_COLUMNS;
-        let headless = columns.strip_suffix(", body").unwrap_or(columns);
+        let columns_without_body = columns.strip_suffix(", body").unwrap_or(columns);
         let sql = AssertSqlSafe(format!(
             "SELECT {columns}, NULL::bigint, NULL::bigint, NULL::text, false FROM records WHERE seq > $1 AND seq <= $2 \
              UNION ALL SELECT {columns}, ended, ended_at, ended_version, deleted FROM versions WHERE seq > $1 AND seq <= $2 \
-             UNION ALL SELECT {headless}, CASE WHEN deleted THEN body END, ended, ended_at, ended_version, deleted \
+             UNION ALL SELECT {columns_without_body}, CASE WHEN deleted THEN body END, ended, ended_at, ended_version, deleted \
              FROM versions WHERE ended > $1 AND ended <= $2 AND seq <= $1"
         ));
         let until = since.0.saturating_add(limit);
         let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
         let rows = self.rows(what, query).await?;
-        self.learn(&rows).await?;
+        self.load_unknown(&rows).await?;
         let mut now: HashMap<u64, Object> = HashMap::new();
         let mut ends: HashMap<u64, End> = HashMap::new();
         for row in &rows {
-            let (object, ended) = self.version_of(row)?;
+            let (object, ended) = self.decode_version(row)?;
             if object.record.seq > since {
                 now.insert(object.record.seq.0, object.clone());
             }
@@ -79,13 +79,13 @@ impl PostgresStore {
     }
 
     /// The version in a row, and the (seq, time) of its end.
-    fn version_of(&self, row: &PgRow) -> Result<(Object, Option<(i64, i64)>), Error> {
+    fn decode_version(&self, row: &PgRow) -> Result<(Object, Option<(i64, i64)>), Error> {
         let fail = |e| Error::store("has an invalid row", e);
-        let ended = row.maybe(15).map_err(fail)?.zip(row.maybe(16).map_err(fail)?);
+        let ended = row.optional_number(15).map_err(fail)?.zip(row.optional_number(16).map_err(fail)?);
         if row.try_get::<Option<&[u8]>, _>(14).map_err(fail)?.is_some() {
-            return Ok((self.catalog.object_of(row)?, ended));
+            return Ok((self.catalog.decode_object(row)?, ended));
         }
-        let record = self.catalog.record_of(row, row.number(12).map_err(fail)?)?;
+        let record = self.catalog.decode_record(row, row.number(12).map_err(fail)?)?;
         Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
     }
 
@@ -94,7 +94,7 @@ impl PostgresStore {
         let what = "cannot determine the retention of its log";
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
-        let query = sqlx::query(sql).bind(KEPT_CHANGES).bind(now_ms.saturating_sub(KEPT_MS));
+        let query = sqlx::query(sql).bind(MIN_RETAINED_CHANGES).bind(now_ms.saturating_sub(MIN_RETENTION_MS));
         self.number(what, query).await
     }
 }
@@ -103,7 +103,7 @@ impl PostgresStore {
 fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
     let Some(object) = now else {
         let End { at, version, old, .. } = end.filter(|end| end.deleted)?;
-        return Some(deletion(old.record, seq, version.as_deref(), at, old.body));
+        return Some(deletion_change(old.record, seq, version.as_deref(), at, old.body));
     };
     let previous: Option<Arc<Record>> = end.map(|end| end.old.record);
     let kind = match object.record.id == seq.0 {

@@ -3,7 +3,7 @@
 
 use super::SCHEMA;
 use crate::Error;
-use crate::migration::{Found, Migration, found, migration, next};
+use crate::migration::{FormatCompatibility, Migration, compatibility, migration, next_step};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
@@ -52,9 +52,9 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
             tables.join(", ")
         )));
     };
-    match found(version, shared_with(&mut transaction).await.map_err(fail)?, NEWEST) {
-        Found::Known => {}
-        Found::Shared => {
+    match compatibility(version, shared_with(&mut transaction).await.map_err(fail)?, NEWEST) {
+        FormatCompatibility::Known => {}
+        FormatCompatibility::NewerCompatible => {
             tracing::info!(
                 version,
                 known = NEWEST,
@@ -63,7 +63,7 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
             // Rolls back immediately to release the lock, instead of with the connection's next use.
             return transaction.rollback().await.map_err(fail);
         }
-        Found::TooNew => {
+        FormatCompatibility::NewerIncompatible => {
             return Err(Error::StoreFormat(format!(
                 "{database} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache \
                  migrate --to {NEWEST}` of the newer version, or `crowsnest cache rebuild --db …` of this one, which has the \
@@ -71,7 +71,7 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
             )));
         }
     }
-    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+    while let Some((step, reached)) = next_step(&MIGRATIONS, version, target) {
         version = reached;
         sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
         let mark = sqlx::query("UPDATE format SET version = $1").bind(version as i32);

@@ -14,7 +14,7 @@
 //! a suspended replica blocks the others: the server terminates idle transactions.
 
 mod claims;
-mod connecting;
+mod connect;
 pub(crate) mod format;
 mod interests;
 mod labels;
@@ -30,22 +30,22 @@ mod write;
 use super::catalog::Catalog;
 use super::codec::Codec;
 use super::history;
-use super::labels::ChosenLabels;
+use super::labels::IndexedLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, ScanRange, size_of};
+use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
 use super::{
-    Batch, BodyMode, Keep, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, VersionExclusions,
-    Wanted,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, Replayed, Scan, Span, Store, StoreSize, StoredCollection,
+    VersionExclusions,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
-use connecting::{application, connection, database_name, insecurity, reached_by, timed_out};
+use connect::{application, connect_options, database_name, describe_insecurity, open_connection, timeout_error};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 pub use log::Log;
-pub use resume::{CHANGES_AT_ONCE, resumed};
+pub use resume::{MAX_CHANGES_PER_READ, resume_tail};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres, Row};
@@ -58,7 +58,7 @@ const SCHEMA: &str = "crowsnest_cache";
 /// Channel on which each write transaction announces its newest seq.
 const CHANNEL: &str = "crowsnest_cache";
 /// A [`VersionExclusions`]: collections $5 and $6, namespaces $7.
-const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
+const EXCLUDED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write transaction.
@@ -75,7 +75,7 @@ pub struct PostgresStore {
     connect: PgConnectOptions,
     catalog: Catalog,
     replica: String,
-    chosen: ChosenLabels,
+    indexed_labels: IndexedLabels,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -87,9 +87,9 @@ impl std::fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Connects and migrates the schema. `replica` identifies this process among those that share the database.
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
-        let connect = reached_by(options, &application(replica))?;
+        let connect = connect_options(options, &application(replica))?;
         let database = database_name(&connect);
-        if let Some(why) = insecurity(&connect) {
+        if let Some(why) = describe_insecurity(&connect) {
             tracing::warn!(
                 database,
                 why,
@@ -97,16 +97,16 @@ impl PostgresStore {
             );
         }
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
-        let mut writer = connection(&connect).await.map_err(unusable)?;
+        let mut writer = open_connection(&connect).await.map_err(unusable)?;
         migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;
         let readers = PgPoolOptions::new()
             .max_connections(options.connections.max(1))
-            .acquire_timeout(connecting::TIMEOUT)
+            .acquire_timeout(connect::CONNECT_TIMEOUT)
             .connect_lazy_with(connect.clone());
         let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
         let (writer, claims, heartbeat) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
-        let chosen = ChosenLabels::default();
-        let store = Self { writer, claims, heartbeat, readers, connect, catalog, replica, chosen };
+        let indexed_labels = IndexedLabels::default();
+        let store = Self { writer, claims, heartbeat, readers, connect, catalog, replica, indexed_labels };
         store.load_dictionaries(0).await?;
         store.read_collections().await?;
         Ok(store)
@@ -121,7 +121,7 @@ impl PostgresStore {
             Ok(rows) => rows.map_err(fail),
             Err(_) => {
                 drop(connection.detach());
-                Err(fail(timed_out()))
+                Err(fail(timeout_error()))
             }
         }
     }
@@ -144,19 +144,19 @@ impl PostgresStore {
     async fn reuse_or_connect(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
         match kept {
             Some(connection) => Ok(connection),
-            None => connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
+            None => open_connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
         }
     }
 
     async fn objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
         let rows = self.rows(what, query).await?;
-        self.learn(&rows).await?;
-        rows.iter().map(|row| self.catalog.object_of(row)).collect()
+        self.load_unknown(&rows).await?;
+        rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
 
-    /// Stores the id of the control plane whose members are cached. Two fleets in one database would delete each
-    /// other's objects, so another control plane is rejected.
-    pub async fn belong_to(&self, control_plane: &str) -> Result<(), Error> {
+    /// Checks that the database caches the members of this control plane, whose id it stores if it has none. Two fleets
+    /// in one database would delete each other's objects, so another control plane is rejected.
+    pub async fn check_control_plane(&self, control_plane: &str) -> Result<(), Error> {
         if control_plane.is_empty() {
             return Ok(());
         }
@@ -174,8 +174,8 @@ impl PostgresStore {
 
     async fn old_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
         let rows = self.rows("cannot read old versions", query).await?;
-        self.learn(&rows).await?;
-        rows.iter().map(|row| self.catalog.version_of(row)).collect()
+        self.load_unknown(&rows).await?;
+        rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 
     async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
@@ -195,7 +195,7 @@ impl Store for PostgresStore {
         let mut writer = self.writer.lock().await;
         let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(&mut connection, batches, now_ms));
-        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", timed_out())))?;
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", timeout_error())))?;
         *writer = Some(connection);
         Ok(changes)
     }
@@ -204,7 +204,7 @@ impl Store for PostgresStore {
         let mut writer = self.writer.lock().await;
         let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.advance_on(&mut connection, positions));
-        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", timed_out())))?;
+        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", timeout_error())))?;
         *writer = Some(connection);
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Store for PostgresStore {
         let mut writer = self.writer.lock().await;
         let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(&mut connection, id, (key, epoch), limit, now_ms));
-        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", timed_out())))?;
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", timeout_error())))?;
         *writer = Some(connection);
         Ok(changes)
     }
@@ -236,20 +236,25 @@ impl Store for PostgresStore {
     async fn records(
         &self,
         scan: &Scan,
-        keep: &Keep<'_>,
+        keep: &RecordFilter<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
         let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
         let query = query.bind(range.rows);
         let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
         let rows = self.rows_of("cannot list records", id, query).await?;
-        range.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+        range.collect_page(rows.iter().map(|row| self.catalog.decode_record(row, id)), keep)
     }
 
-    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
-        self.records_labelled(key, label, value).await
+    async fn records_with_label(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error> {
+        self.records_by_label(key, label, value).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
@@ -259,17 +264,17 @@ impl Store for PostgresStore {
         let rows = self.rows(what, sqlx::query(sql).bind(ids)).await?;
         let dictionaries: Vec<i64> =
             rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))?;
-        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id as u32)) {
-            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        if dictionaries.iter().any(|id| !self.catalog.codec.has_dictionary(*id as u32)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         }
-        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let bodies = Bodies::decode(&self.catalog, &records, &rows)?;
         let fresh =
             if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, BodyMode::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
-        let columns = match manifests {
+    async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error> {
+        let columns = match body_mode {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
             BodyMode::Skip => without_body("''::bytea"),
         };
@@ -293,8 +298,8 @@ impl Store for PostgresStore {
             let half = if deleted(&row).map_err(|e| Error::store(what, e))? { &mut gone } else { &mut records };
             half.push(row);
         }
-        self.learn(&records).await?;
-        self.catalog.replayed(&records, &gone, limit)
+        self.load_unknown(&records).await?;
+        self.catalog.merge_replay(&records, &gone, limit)
     }
 
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
@@ -324,7 +329,7 @@ impl Store for PostgresStore {
         self.fact("identity").await?.ok_or(Error::Stopped)
     }
 
-    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+    async fn created_at(&self, now_ms: i64) -> Result<i64, Error> {
         let what = "cannot read its creation time";
         let sql = "INSERT INTO facts (name, value) \
             SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
@@ -341,7 +346,7 @@ impl Store for PostgresStore {
         let row = self.one(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
         let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
         // Dictionaries in between may belong to other replicas.
-        self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         self.catalog.codec.install(id as u32, kind, dictionary);
         Ok(())
     }
@@ -352,27 +357,33 @@ impl Store for PostgresStore {
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
         let Some(id) = self.id_of(&key.collection).await? else { return Ok(Vec::new()) };
-        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        let query =
+            sqlx::query(AssertSqlSafe(history::versions_of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
-        self.catalog.narrowing(wanted)
+    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
+        self.catalog.exclusions(wanted)
     }
 
-    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error> {
+    async fn versions_in(
+        &self,
+        span: &Span,
+        exclusions: &VersionExclusions,
+        limit: usize,
+    ) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let sql = history::versions_in_span(span, if exclusions.is_none() { "" } else { EXCLUDED });
         let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
-        if narrowing.is_none() {
+        if exclusions.is_none() {
             return self.old_versions(query).await;
         }
-        self.old_versions(query.bind(&narrowing.nothing).bind(&narrowing.limited).bind(&narrowing.namespaces)).await
+        self.old_versions(query.bind(&exclusions.excluded).bind(&exclusions.limited).bind(&exclusions.namespaces)).await
     }
 
-    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
-        let ended: Vec<u64> = ended.iter().map(|seq| seq.0).collect();
-        self.old_versions(sqlx::query(AssertSqlSafe(history::ended("= ANY($1)"))).bind(numbers(&ended))).await
+    async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error> {
+        let seqs: Vec<u64> = changes.iter().map(|seq| seq.0).collect();
+        self.old_versions(sqlx::query(AssertSqlSafe(history::versions_by_end("= ANY($1)"))).bind(numbers(&seqs))).await
     }
 
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
@@ -380,7 +391,7 @@ impl Store for PostgresStore {
         self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(numbers(ids))).await
     }
 
-    async fn lost_since(
+    async fn superseded_since(
         &self,
         seq: Seq,
         collection: &CollectionKey,
@@ -389,7 +400,7 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let query = sqlx::query(AssertSqlSafe(history::lost_since())).bind(seq.0 as i64).bind(id);
+        let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
         self.old_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
     }
 
@@ -401,35 +412,36 @@ impl Store for PostgresStore {
         let what = "cannot read its notes";
         let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
         let mut found = Vec::new();
-        for row in self.rows(what, sqlx::query(notes::ALL)).await? {
+        for row in self.rows(what, sqlx::query(notes::LIST)).await? {
             let columns: Result<Vec<String>, sqlx::Error> = (0..7).map(|column| text(&row, column)).collect();
             let columns = columns.map_err(|e| Error::store(what, e))?;
-            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::read));
+            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::from_columns));
         }
         Ok(found)
     }
 
-    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
-        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
-        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+    async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DELETE };
+        let query =
+            notes::key_columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
         self.rows("cannot save a note", query).await.map(drop)
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
         let what = "cannot read facts";
-        let rows = self.rows(what, sqlx::query(notes::FACTS).bind(prefix)).await?;
+        let rows = self.rows(what, sqlx::query(notes::LIST_FACTS).bind(prefix)).await?;
         let fact = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
     }
 
-    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
-        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+    async fn put_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::PUT_FACT } else { notes::DELETE_FACT };
         let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
         self.rows("cannot save a fact", query).await.map(drop)
     }
 
-    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
-        let query = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str());
+    async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        let query = sqlx::query(notes::DELETE_CLUSTER).bind(cluster.as_str());
         self.rows("cannot delete notes", query).await.map(drop)
     }
 
@@ -446,6 +458,6 @@ impl Store for PostgresStore {
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
             WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'), 0::bigint";
         let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
-        size_of(&row)
+        decode_size(&row)
     }
 }

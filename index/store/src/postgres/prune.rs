@@ -1,6 +1,6 @@
 //! Deletes old versions that neither readers nor followers of the log need.
 
-use super::{PostgresStore, WRITE_TIMEOUT, timed_out};
+use super::{PostgresStore, WRITE_TIMEOUT, timeout_error};
 use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::rows::Columns;
 use crate::{Error, History, Seq};
@@ -9,7 +9,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
 /// Seqs of versions deleted per statement, so that each statement ends within its timeout.
-const AT_ONCE: i64 = 50_000;
+const SEQS_PER_DELETE: i64 = 50_000;
 /// Lower bound of the oldest version's end.
 const OLDEST: &str = "SELECT coalesce(min(ended), 1) - 1 FROM versions";
 
@@ -17,20 +17,20 @@ impl PostgresStore {
     pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
         let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
-        let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
+        let query = sqlx::query(CUT).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(floor);
         let cut = self.number(what, query).await?;
         // Stored before deleting, so that no reader finds a gap that is not recorded here.
-        self.reach("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
+        self.raise_fact("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
         let mut dropped = 0;
         let mut until = self.number(what, sqlx::query(OLDEST)).await?;
         while until < cut {
-            until = cut.min(until.saturating_add(AT_ONCE));
+            until = cut.min(until.saturating_add(SEQS_PER_DELETE));
             dropped += self.count(what, sqlx::query(DROP).bind(until)).await?;
         }
         let trimmed = self.number_fact("trimmed").await?;
-        let per_object = i64::from(history.per_object);
-        let aged = self.count(what, sqlx::query(TRIM).bind(trimmed).bind(floor).bind(per_object)).await?;
-        self.reach("trimmed", floor).await?;
+        let max_versions = i64::from(history.max_versions);
+        let aged = self.count(what, sqlx::query(TRIM).bind(trimmed).bind(floor).bind(max_versions)).await?;
+        self.raise_fact("trimmed", floor).await?;
         Ok(dropped + aged)
     }
 
@@ -47,13 +47,13 @@ impl PostgresStore {
             Ok(done) => done.map(|done| done.rows_affected()).map_err(fail),
             Err(_) => {
                 drop(connection.detach());
-                Err(fail(timed_out()))
+                Err(fail(timeout_error()))
             }
         }
     }
 
     /// Stores a number that only increases.
-    async fn reach(&self, name: &str, number: i64) -> Result<(), Error> {
+    async fn raise_fact(&self, name: &str, number: i64) -> Result<(), Error> {
         let sql = "INSERT INTO facts (name, value) VALUES ($1, $2::bigint::text) ON CONFLICT (name) DO UPDATE \
             SET value = greatest(facts.value::bigint, excluded.value::bigint)";
         self.count("cannot save its pruning position", sqlx::query(sql).bind(name).bind(number)).await.map(drop)

@@ -1,17 +1,19 @@
+//! Fills the tail of a starting replica from the change log.
+
 use super::{Log, PostgresStore};
 use crate::tail::Tail;
 use crate::{Error, Seq, Store};
 
 /// Maximum number of changes that are read at once; it also bounds the bodies in memory.
-pub const CHANGES_AT_ONCE: u64 = 500;
+pub const MAX_CHANGES_PER_READ: u64 = 500;
 
 /// Creates the tail of a starting replica with the earlier changes in the log, up to the limits, so that watches of
 /// another replica can continue here.
-pub async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
+pub async fn resume_tail(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
     let latest = store.latest().await?;
     let tail = Tail::new(Seq(latest.0.saturating_sub(max_changes as u64)), max_changes, max_bytes);
     while tail.latest() < latest {
-        match store.changes(tail.latest(), CHANGES_AT_ONCE).await? {
+        match store.changes(tail.latest(), MAX_CHANGES_PER_READ).await? {
             Log::Changes(changes) if changes.is_empty() => break,
             Log::Changes(changes) => drop(tail.publish(changes)),
             // Earlier changes were pruned: halve the range until nothing is missing.

@@ -1,6 +1,6 @@
 //! Behaviour specific to this backend: the change log, concurrent writers, formats.
 
-use super::resumed;
+use super::resume_tail;
 use super::{Log, PostgresStore, migrations};
 use crate::ReplicaInterest;
 use crate::codec::Codec;
@@ -40,7 +40,7 @@ fn put(codec: &Codec, object: &Value) -> Step {
 
 fn batch(of: &str, steps: Vec<Step>) -> Batch {
     let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-    Batch { collection: pods(of), epoch: Epoch::ALONE, steps, progress }
+    Batch { collection: pods(of), epoch: Epoch::UNSHARED, steps, progress }
 }
 
 /// All properties of changes that a reader can observe.
@@ -67,41 +67,41 @@ async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change
 }
 
 /// The changes after `since` in the tail of a starting replica; None if some are missing.
-async fn at_the_start(database: &Database, since: u64, most: usize) -> Option<Vec<u64>> {
-    let tail = Arc::new(resumed(&open(database, "new").await, most, 1 << 20).await.unwrap());
+async fn tail_after_start(database: &Database, since: u64, max_changes: usize) -> Option<Vec<u64>> {
+    let tail = Arc::new(resume_tail(&open(database, "new").await, max_changes, 1 << 20).await.unwrap());
     let changes = tail.follow(Seq(since)).ready_now().ok()?;
     Some(changes.iter().map(|change| change.seq.0).collect())
 }
 
 #[tokio::test]
 async fn a_starting_replica_has_earlier_changes() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
     let codec = &store.catalog.codec;
     let write = async |version: u64| {
         let step = put(codec, &pod("a", "1", &version.to_string()));
         assert_eq!(store.apply(&[batch("member1", vec![step])], 1000).await.unwrap().len(), 1);
     };
-    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![]));
+    assert_eq!(tail_after_start(&database, 0, 100).await, Some(vec![]));
     for version in 1..=6 {
         write(version).await;
     }
-    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
+    assert_eq!(tail_after_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
     // Limited by the size of the tail.
-    assert_eq!(at_the_start(&database, 4, 2).await, Some(vec![5, 6]));
-    assert_eq!(at_the_start(&database, 3, 2).await, None);
+    assert_eq!(tail_after_start(&database, 4, 2).await, Some(vec![5, 6]));
+    assert_eq!(tail_after_start(&database, 3, 2).await, None);
     // Nothing before a gap.
     store.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     for version in 7..=8 {
         write(version).await;
     }
-    assert_eq!(at_the_start(&database, 6, 100).await, Some(vec![7, 8]));
-    assert_eq!(at_the_start(&database, 2, 100).await, None);
+    assert_eq!(tail_after_start(&database, 6, 100).await, Some(vec![7, 8]));
+    assert_eq!(tail_after_start(&database, 2, 100).await, None);
 }
 
 #[tokio::test]
 async fn followers_receive_the_same_changes_as_the_writer() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let codec = &one.catalog.codec;
     let delete = |name: &str, version: &str| Step::Delete {
@@ -117,18 +117,18 @@ async fn followers_receive_the_same_changes_as_the_writer() {
         batch("member1", vec![put(codec, &pod("a", "1", "4")), put(codec, &pod("a", "1", "5")), delete("b", "6")]),
         batch("member1", vec![put(codec, &pod("b", "9", "7")), put(codec, &pod("a", "8", "8")), delete("a", "")]),
     ];
-    let mut changes_here = one.apply(&batches[..2], 1000).await.unwrap();
-    changes_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
-    changes_here.extend(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap());
-    assert!(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap().is_empty());
-    assert_eq!(changes_here.len(), 11);
+    let mut written = one.apply(&batches[..2], 1000).await.unwrap();
+    written.extend(one.apply(&batches[2..], 2000).await.unwrap());
+    written.extend(one.drop_collection(&pods("member2"), Epoch::UNSHARED, 10, 3000).await.unwrap());
+    assert!(one.drop_collection(&pods("member2"), Epoch::UNSHARED, 10, 3000).await.unwrap().is_empty());
+    assert_eq!(written.len(), 11);
     for limit in [1, 2, 3, 100] {
-        assert_eq!(format_changes(&follow(&two, Seq(0), limit).await), format_changes(&changes_here), "limit {limit}");
+        assert_eq!(format_changes(&follow(&two, Seq(0), limit).await), format_changes(&written), "limit {limit}");
     }
-    assert_eq!(format_changes(&follow(&two, Seq(4), 100).await), format_changes(&changes_here[4..]));
+    assert_eq!(format_changes(&follow(&two, Seq(4), 100).await), format_changes(&written[4..]));
     // A starting replica reads collections and kinds from the database.
     let three = open(&database, "three").await;
-    assert_eq!(format_changes(&follow(&three, Seq(0), 100).await), format_changes(&changes_here));
+    assert_eq!(format_changes(&follow(&three, Seq(0), 100).await), format_changes(&written));
 
     // Pruned changes are reported.
     one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
@@ -137,8 +137,8 @@ async fn followers_receive_the_same_changes_as_the_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_writers_and_a_follower_see_one_order() {
-    let Some(database) = Database::fresh().await else { return };
+async fn concurrent_writes_have_one_order() {
+    let Some(database) = Database::create().await else { return };
     // Replicas that start together wait for each other's migration.
     let stores = futures::future::join_all(["one", "two", "three"].map(|replica| open(&database, replica))).await;
     let stores: Vec<Arc<PostgresStore>> = stores.into_iter().map(Arc::new).collect();
@@ -180,8 +180,8 @@ async fn several_writers_and_a_follower_see_one_order() {
 }
 
 #[tokio::test]
-async fn another_replicas_dictionary_is_learned() {
-    let Some(database) = Database::fresh().await else { return };
+async fn dictionaries_of_other_replicas_are_loaded() {
+    let Some(database) = Database::create().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let sample = |n: usize| pod(&format!("web-{n}"), &format!("u{n}"), "1").to_string();
     let training = (0..1000).find_map(|n| one.catalog.codec.pack("/Pod", sample(n).as_bytes()).unwrap().1).unwrap();
@@ -190,59 +190,59 @@ async fn another_replicas_dictionary_is_learned() {
     assert!(matches!(&step, Step::Put(_, packed) if packed.dictionary != 0));
     one.apply(&[batch("member1", vec![step])], 1000).await.unwrap();
     let key = crate::RecordKey { collection: pods("member1"), namespace: "x".into(), name: "a".into() };
-    let there = two.get(&key).await.unwrap().unwrap();
-    assert_eq!(there.body, one.get(&key).await.unwrap().unwrap().body);
+    let object = two.get(&key).await.unwrap().unwrap();
+    assert_eq!(object.body, one.get(&key).await.unwrap().unwrap().body);
 }
 
 #[tokio::test]
 async fn a_moved_claim_rejects_writes() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let member = BTreeSet::from([cluster("member1")]);
-    let claimed = |store: &BTreeMap<ClusterName, Epoch>| store.get(&cluster("member1")).copied();
+    let epoch_of = |claims: &BTreeMap<ClusterName, Epoch>| claims.get(&cluster("member1")).copied();
     let write = async |store: &PostgresStore, epoch: Epoch, version: &str| {
         let steps = vec![put(&store.catalog.codec, &pod("a", "1", version))];
         store.apply(&[Batch { epoch, ..batch("member1", steps) }], 1000).await
     };
-    one.beat(true).await.unwrap();
-    let first = claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    one.renew_lease(true).await.unwrap();
+    let first = epoch_of(&one.claim_clusters(&member, &BTreeSet::new()).await.unwrap()).unwrap();
     assert_eq!(write(&one, first, "1").await.unwrap().len(), 1);
     // Claims of live replicas cannot be taken.
-    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (Some("one".to_owned()), first));
-    assert_eq!(two.take(&member, &BTreeSet::new()).await.unwrap(), BTreeMap::new());
+    assert_eq!(two.renew_lease(true).await.unwrap().claims[&cluster("member1")], (Some("one".to_owned()), first));
+    assert_eq!(two.claim_clusters(&member, &BTreeSet::new()).await.unwrap(), BTreeMap::new());
     assert!(matches!(write(&two, first, "2").await, Err(Error::Fenced)));
     // The lease expires.
     let mut connection = database.connect().await;
-    let late = "UPDATE crowsnest_cache.replicas SET heartbeat = heartbeat - interval '1 min' WHERE id = 'one'";
-    sqlx::raw_sql(late).execute(&mut connection).await.unwrap();
-    assert_eq!(two.beat(true).await.unwrap().live, BTreeSet::from(["two".to_owned()]));
-    let second = claimed(&two.take(&member, &BTreeSet::from(["one".to_owned()])).await.unwrap()).unwrap();
+    let expire = "UPDATE crowsnest_cache.replicas SET heartbeat = heartbeat - interval '1 min' WHERE id = 'one'";
+    sqlx::raw_sql(expire).execute(&mut connection).await.unwrap();
+    assert_eq!(two.renew_lease(true).await.unwrap().live, BTreeSet::from(["two".to_owned()]));
+    let second = epoch_of(&two.claim_clusters(&member, &BTreeSet::from(["one".to_owned()])).await.unwrap()).unwrap();
     assert!(second > first);
-    // Its session was terminated; with a new connection, the claim is still lost.
+    // The session of replica "one" was terminated. With a new connection, its claim is still lost.
     assert!(write(&one, first, "3").await.is_err());
     assert!(matches!(write(&one, first, "3").await, Err(Error::Fenced)));
     let dropped = one.drop_collection(&pods("member1"), first, 10, 1000).await;
     assert!(matches!(dropped, Err(Error::Fenced)));
     assert_eq!(write(&two, second, "4").await.unwrap().len(), 1);
-    one.note(&[(pods("member1"), first, Some("stale".to_owned()))]).await.unwrap();
-    assert_eq!(two.collections().await.unwrap()[0].state.trouble, None);
-    two.note(&[(pods("member1"), second, Some("cut off".to_owned()))]).await.unwrap();
+    one.write_stale_reasons(&[(pods("member1"), first, Some("stale".to_owned()))]).await.unwrap();
+    assert_eq!(two.collections().await.unwrap()[0].state.stale_reason, None);
+    two.write_stale_reasons(&[(pods("member1"), second, Some("cut off".to_owned()))]).await.unwrap();
     let (found, now) = one.collections_since(None).await.unwrap();
-    assert_eq!(found[0].1.state.trouble.as_deref(), Some("cut off"));
+    assert_eq!(found[0].1.state.stale_reason.as_deref(), Some("cut off"));
     assert_eq!(one.collections_since(Some(&now)).await.unwrap().0.len(), 1, "touched within the overlap");
-    // Claimed again by its holder: writes under the old epoch are rejected.
-    let third = claimed(&two.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    // If the holder claims the cluster again, writes under the old epoch are rejected.
+    let third = epoch_of(&two.claim_clusters(&member, &BTreeSet::new()).await.unwrap()).unwrap();
     assert!(matches!(write(&two, second, "5").await, Err(Error::Fenced)));
-    two.release(&BTreeMap::from([(cluster("member1"), third)])).await.unwrap();
-    assert!(one.take(&member, &BTreeSet::new()).await.is_err(), "this connection was terminated as well");
-    assert_eq!(claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()), Some(Epoch(third.0 + 1)));
-    one.leave().await.unwrap();
-    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (None, Epoch(third.0 + 1)));
+    two.release_claims(&BTreeMap::from([(cluster("member1"), third)])).await.unwrap();
+    assert!(one.claim_clusters(&member, &BTreeSet::new()).await.is_err(), "this connection was terminated as well");
+    assert_eq!(epoch_of(&one.claim_clusters(&member, &BTreeSet::new()).await.unwrap()), Some(Epoch(third.0 + 1)));
+    one.end_lease().await.unwrap();
+    assert_eq!(two.renew_lease(true).await.unwrap().claims[&cluster("member1")], (None, Epoch(third.0 + 1)));
 }
 
 #[tokio::test]
 async fn interests_are_shared_between_replicas() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let everywhere: ReplicaInterest = (Clusters::All, pods("x").resource, Namespaces::All);
@@ -252,29 +252,29 @@ async fn interests_are_shared_between_replicas() {
         Namespaces::Names(names(&["a", "b"])),
     );
     one.publish_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
-    assert!(two.read_interests().await.unwrap().is_empty(), "it has never renewed its lease");
-    one.beat(true).await.unwrap();
+    assert!(two.read_interests().await.unwrap().is_empty(), "replica one has never renewed its lease");
+    one.renew_lease(true).await.unwrap();
     let from_one = |interest: &ReplicaInterest| ("one".to_owned(), interest.clone());
     assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
     assert!(one.read_interests().await.unwrap().is_empty());
     one.publish_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
     assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
     // A replica that leaves counts as dead immediately, but its interests stay valid for a while.
-    one.leave().await.unwrap();
-    assert!(two.beat(true).await.unwrap().live.contains("two"));
-    assert!(!two.beat(true).await.unwrap().live.contains("one"));
+    one.end_lease().await.unwrap();
+    assert!(two.renew_lease(true).await.unwrap().live.contains("two"));
+    assert!(!two.renew_lease(true).await.unwrap().live.contains("one"));
     assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
 }
 
-/// An open transaction blocks all writers until the server terminates it.
+/// An open transaction would block all writers until the server terminates it.
 #[tokio::test]
-async fn a_replica_that_starts_leaves_no_transaction_open() {
-    let Some(database) = Database::fresh().await else { return };
+async fn a_started_replica_has_no_open_transaction() {
+    let Some(database) = Database::create().await else { return };
     let labels = ["app".to_owned()];
     let mut stores = Vec::new();
     for replica in ["one", "two"] {
         let mut store = open(&database, replica).await;
-        store.choose_labels(&labels).await.unwrap();
+        store.index_labels(&labels).await.unwrap();
         stores.push(store);
     }
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
@@ -284,8 +284,8 @@ async fn a_replica_that_starts_leaves_no_transaction_open() {
 
 /// Sessions of a dead replica are terminated; those of a replica with the same name in another database are not.
 #[tokio::test]
-async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
-    let (Some(database), Some(elsewhere)) = (Database::fresh().await, Database::fresh().await) else { return };
+async fn sessions_of_a_dead_replica_are_terminated_in_its_database_only() {
+    let (Some(database), Some(elsewhere)) = (Database::create().await, Database::create().await) else { return };
     let (taker, dead, namesake) =
         (open(&database, "one").await, open(&database, "two").await, open(&elsewhere, "two").await);
     let connections = async |database: &Database| -> i64 {
@@ -295,7 +295,8 @@ async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
     };
     let (of_dead, of_namesake) = (connections(&database).await, connections(&elsewhere).await);
     assert!(of_dead > 0 && of_namesake > 0, "{of_dead} {of_namesake}");
-    let claimed = taker.take(&BTreeSet::from([cluster("m1")]), &BTreeSet::from(["two".to_owned()])).await.unwrap();
+    let claimed =
+        taker.claim_clusters(&BTreeSet::from([cluster("m1")]), &BTreeSet::from(["two".to_owned()])).await.unwrap();
     assert_eq!(claimed.len(), 1);
     assert_eq!(connections(&elsewhere).await, of_namesake);
     tokio::time::timeout(Duration::from_secs(30), async { while connections(&database).await > 0 {} }).await.unwrap();
@@ -305,7 +306,7 @@ async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
 /// While replicas of two releases run, each finds the objects that the other writes.
 #[tokio::test]
 async fn replicas_may_index_different_labels() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let mut stores = Vec::new();
     async fn write(store: &PostgresStore, name: &str) {
         let mut object = pod(name, name, "1");
@@ -315,17 +316,17 @@ async fn replicas_may_index_different_labels() {
     for (replica, label) in [("one", "app"), ("two", "tier")] {
         let mut store = open(&database, replica).await;
         write(&store, &format!("before-{replica}")).await;
-        store.choose_labels(&[label.to_owned()]).await.unwrap();
+        store.index_labels(&[label.to_owned()]).await.unwrap();
         stores.push((store, label));
     }
     for ((store, _), name) in stores.iter().zip(["of-one", "of-two"]) {
         write(store, name).await;
     }
     let (namespace, name) = ("x".to_owned(), "before-two".to_owned());
-    let gone = Step::Delete { namespace, name, resource_version: "2".to_owned() };
-    stores[0].0.apply(&[batch("m", vec![gone])], 1000).await.unwrap();
+    let deletion = Step::Delete { namespace, name, resource_version: "2".to_owned() };
+    stores[0].0.apply(&[batch("m", vec![deletion])], 1000).await.unwrap();
     for (store, label) in &stores {
-        let found = store.labelled(&pods("m"), label, None).await.unwrap();
+        let found = store.records_with_label(&pods("m"), label, None).await.unwrap();
         let found: Vec<&str> = found.iter().map(|record| &*record.key.name).collect();
         assert_eq!(found, ["before-one", "of-one", "of-two"], "by {label}");
     }
@@ -333,7 +334,7 @@ async fn replicas_may_index_different_labels() {
 
 #[tokio::test]
 async fn migrations_go_up_and_down_and_foreign_tables_are_rejected() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     drop(open(&database, "one").await);
     let mut connection = database.connect().await;
     sqlx::raw_sql("SET search_path = crowsnest_cache").execute(&mut connection).await.unwrap();
@@ -354,20 +355,20 @@ async fn migrations_go_up_and_down_and_foreign_tables_are_rejected() {
 }
 
 #[tokio::test]
-async fn nothing_is_changed_while_a_replica_runs() {
-    let Some(database) = Database::fresh().await else { return };
+async fn migration_and_deletion_are_rejected_while_a_replica_runs() {
+    let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
-    store.beat(true).await.unwrap();
+    store.renew_lease(true).await.unwrap();
     let options = crate::StoreOptions::Postgres(PostgresOptions::new(database.url()));
     let nowhere = std::path::Path::new("/nowhere");
-    let (migrated, emptied) =
+    let (migrated, discarded) =
         tokio::join!(crate::format::migrate(&options, nowhere, 1), crate::format::discard(&options, None));
-    for refused in [migrated.map(drop), emptied.map(drop)] {
+    for refused in [migrated.map(drop), discarded.map(drop)] {
         let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
         assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
     }
     // A connected replica without a lease may still be writing.
-    store.leave().await.unwrap();
+    store.end_lease().await.unwrap();
     let connected = crate::format::migrate(&options, nowhere, 1).await;
     assert!(matches!(connected, Err(Error::InUse { .. })), "{connected:?}");
     drop(store);
@@ -375,20 +376,22 @@ async fn nothing_is_changed_while_a_replica_runs() {
 }
 
 #[tokio::test]
-async fn another_fleets_database_is_refused() {
-    let Some(database) = Database::fresh().await else { return };
+async fn the_database_of_another_control_plane_is_rejected() {
+    let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
     for _ in 0..2 {
-        store.belong_to("uid-1").await.unwrap();
-        store.belong_to("").await.unwrap();
+        store.check_control_plane("uid-1").await.unwrap();
+        store.check_control_plane("").await.unwrap();
     }
-    let Err(Error::StoreFormat(text)) = store.belong_to("uid-2").await else { panic!("it was accepted") };
+    let Err(Error::StoreFormat(text)) = store.check_control_plane("uid-2").await else {
+        panic!("the other control plane was accepted")
+    };
     assert!(text.contains("caches the fleet of another control plane (uid-1, this one is uid-2)"), "{text}");
 }
 
 #[tokio::test]
 async fn no_query_reads_whole_tables() {
-    let Some(database) = Database::fresh().await else { return };
+    let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
     let steps = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
     store.apply(&[batch("member1", steps)], 1000).await.unwrap();
@@ -396,23 +399,23 @@ async fn no_query_reads_whole_tables() {
     let connection: &mut PgConnection = connection.as_mut().unwrap();
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
-    let scans = [&everywhere, &narrow].map(|scan| ScanRange::of(scan, 10).unwrap().sql());
-    let (of_key, deletions) = (history::of_key(), history::of_span(&Span::DELETED, ""));
-    let [past, narrowed] =
-        ["", super::NARROWED].map(|narrowed| history::of_span(&Span { deleted: false, ..Span::DELETED }, narrowed));
+    let scans = [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 10).unwrap().sql());
+    let (of_key, deletions) = (history::versions_of_key(), history::versions_in_span(&Span::DELETED, ""));
+    let [versions, without_excluded] = ["", super::EXCLUDED]
+        .map(|excluded| history::versions_in_span(&Span { deleted: false, ..Span::DELETED }, excluded));
     let as_of = history::as_of("= ANY($2)");
     let queries = [
         (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         ("SELECT id FROM records WHERE seq > $1 ORDER BY seq LIMIT $2", "(7, 10)", "records_by_seq"),
         ("SELECT body FROM records WHERE id = ANY($1)", "(ARRAY[1, 2]::bigint[])", "records_pkey"),
-        // By an index on the end.
+        // By an index on `ended`.
         ("SELECT id FROM versions WHERE ended > $1 AND ended <= $2", "(7, 10)", "using versions_"),
         (of_key.as_str(), "(1, 'x', 'p1', 10)", "versions_by_key"),
         (deletions.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "versions_deleted"),
-        (past.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "using versions_"),
+        (versions.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "using versions_"),
         (
-            narrowed.as_str(),
+            without_excluded.as_str(),
             "(9223372036854775807, 0, 9223372036854775807, 10, ARRAY[2]::bigint[], ARRAY[1]::bigint[], ARRAY['x'])",
             "using versions_",
         ),

@@ -5,7 +5,7 @@ use super::{CHANNEL, PostgresStore, labels};
 use crate::Epoch;
 use crate::Error;
 use crate::decide::{BatchDecision, Sequence, Target, runs};
-use crate::labels::ChosenLabels;
+use crate::labels::IndexedLabels;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows::{self, COLUMNS, Columns};
 use crate::{Batch, Position, Progress, Step};
@@ -14,7 +14,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::collections::{BTreeMap, HashMap};
 
-/// Columns of a record without its key, as in an update.
+/// Inserts records, or updates all columns except their keys.
 const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, uid, resource_version, generation, created, \
     deleting, changed_at, labels, header, dictionary, body) SELECT id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, $15, labels, header, dictionary, body FROM unnest($1::bigint[], \
@@ -27,7 +27,7 @@ const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, ui
     dictionary = excluded.dictionary, body = excluded.body";
 
 /// Copies records to the versions and returns the bodies of deleted ones.
-const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
+const COPY_TO_VERSIONS: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.ended, $5, e.deleted, e.version, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, r.resource_version, \
     r.generation, r.created, r.deleting, r.changed_at, length(r.labels) + length(r.header) + length(r.body), r.labels, \
@@ -46,7 +46,7 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot write", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut sequence = Sequence { seq: lock(&mut transaction).await?, now_ms };
-        let chosen = self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
+        let indexed_labels = self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
         let mut targets: Vec<Target> = Vec::with_capacity(batches.len());
         for batch in batches {
             let id = match targets.iter().find(|target| target.key == batch.collection) {
@@ -59,14 +59,14 @@ impl PostgresStore {
             targets.iter().zip(batches).flat_map(|(target, batch)| batch.steps.iter().map(move |s| (target, s)));
         let mut changes = Vec::new();
         for run in runs(steps, |(target, step)| (target.id, step.key())) {
-            let mut present = self.present(&mut transaction, &run).await?;
-            let mut decided = BatchDecision::default();
+            let mut current = self.read_current(&mut transaction, &run).await?;
+            let mut decision = BatchDecision::default();
             for (target, step) in run {
                 let (namespace, name) = step.key();
-                let previous = present.remove(&(target.id, namespace.to_owned(), name.to_owned()));
-                decided.step(target, step, previous, &mut sequence);
+                let previous = current.remove(&(target.id, namespace.to_owned(), name.to_owned()));
+                decision.add_step(target, step, previous, &mut sequence);
             }
-            changes.extend(self.execute_decision(&mut transaction, decided, &chosen, now_ms).await?);
+            changes.extend(self.execute_decision(&mut transaction, decision, &indexed_labels, now_ms).await?);
         }
         save_progress(&mut transaction, &progress_of(&targets, batches), now_ms).await?;
         unlock(&mut transaction, sequence.seq).await?;
@@ -93,7 +93,7 @@ impl PostgresStore {
             .bind(of(|at| &at.collection.resource.version))
             .bind(of(|at| &at.collection.resource.resource))
             .bind(of(|at| &at.version))
-            .bind(positions.iter().map(|at| at.heard_at).collect::<Vec<_>>())
+            .bind(positions.iter().map(|at| at.last_contact_ms).collect::<Vec<_>>())
             .execute(&mut *transaction)
             .await
             .map_err(fail)?;
@@ -111,14 +111,14 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot drop a collection", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut sequence = Sequence { seq: lock(&mut transaction).await?, now_ms };
-        let chosen = self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
+        let indexed_labels = self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = $1 LIMIT $2"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
-        let mut decided = BatchDecision::default();
+        let mut decision = BatchDecision::default();
         for row in &rows {
-            decided.bury(id, self.catalog.record_of(row, id)?, None, &mut sequence);
+            decision.delete(id, self.catalog.decode_record(row, id)?, None, &mut sequence);
         }
-        let changes = self.execute_decision(&mut transaction, decided, &chosen, now_ms).await?;
+        let changes = self.execute_decision(&mut transaction, decision, &indexed_labels, now_ms).await?;
         // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
@@ -141,8 +141,8 @@ impl PostgresStore {
         query.fetch_one(connection).await.and_then(|row| row.number(0)).map_err(fail)
     }
 
-    /// The current rows of the keys.
-    async fn present(
+    /// The current records of the keys.
+    async fn read_current(
         &self,
         connection: &mut PgConnection,
         run: &[(&Target, &Step)],
@@ -157,45 +157,45 @@ impl PostgresStore {
         let names: Vec<&str> = run.iter().map(|(_, step)| step.key().1).collect();
         let query = sqlx::query(sql).bind(collections).bind(namespaces).bind(names);
         let targets: HashMap<i64, &Target> = run.iter().map(|(target, _)| (target.id, *target)).collect();
-        let mut present = HashMap::new();
+        let mut current = HashMap::new();
         for row in query.fetch_all(connection).await.map_err(fail)? {
             let collection = row.number(12).map_err(fail)?;
             let Some(target) = targets.get(&collection) else { continue };
-            let record = rows::record_in(&row, target)?;
-            present.insert((collection, record.key.namespace.to_string(), record.key.name.to_string()), record);
+            let record = rows::decode_record(&row, target)?;
+            current.insert((collection, record.key.namespace.to_string(), record.key.name.to_string()), record);
         }
-        Ok(present)
+        Ok(current)
     }
 
     /// Executes a decision and returns its changes.
     async fn execute_decision(
         &self,
         connection: &mut PgConnection,
-        mut decided: BatchDecision<'_>,
-        chosen: &ChosenLabels,
+        mut decision: BatchDecision<'_>,
+        indexed_labels: &IndexedLabels,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
-        self.keep_versions(connection, &mut decided, now_ms).await?;
-        if !decided.burials.is_empty() {
-            let ids: Vec<i64> = decided.burials.iter().map(|burial| burial.old.id as i64).collect();
+        self.save_versions(connection, &mut decision, now_ms).await?;
+        if !decision.deletions.is_empty() {
+            let ids: Vec<i64> = decision.deletions.iter().map(|deletion| deletion.old.id as i64).collect();
             let sql = "DELETE FROM records WHERE id = ANY($1)";
             let done = sqlx::query(sql).bind(ids).execute(&mut *connection).await;
             done.map_err(|e| Error::store("cannot delete records", e))?;
         }
-        put(connection, &decided, now_ms).await?;
-        labels::write(connection, &chosen.relabel(&decided)).await?;
-        Ok(decided.into_changes())
+        put(connection, &decision, now_ms).await?;
+        labels::write(connection, &indexed_labels.label_changes(&decision)).await?;
+        Ok(decision.into_changes())
     }
 
-    async fn keep_versions(
+    async fn save_versions(
         &self,
         connection: &mut PgConnection,
-        decided: &mut BatchDecision<'_>,
+        decision: &mut BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
         let fail = |e| Error::store("cannot save old versions", e);
         let (mut ids, mut ended, mut versions, mut deleted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for ending in decided.endings() {
+        for ending in decision.version_ends() {
             ids.push(ending.id);
             ended.push(ending.ended);
             versions.push(ending.version);
@@ -204,22 +204,24 @@ impl PostgresStore {
         if ids.is_empty() {
             return Ok(());
         }
-        let query = sqlx::query(KEEP).bind(ids).bind(ended).bind(versions).bind(deleted).bind(now_ms);
+        let query = sqlx::query(COPY_TO_VERSIONS).bind(ids).bind(ended).bind(versions).bind(deleted).bind(now_ms);
         let rows = query.fetch_all(connection).await.map_err(fail)?;
         let body = |row: &PgRow| -> Result<Option<(i64, Bytes)>, Error> {
             let Some(dictionary) = row.try_get::<Option<i64>, _>(1).map_err(fail)? else { return Ok(None) };
             let body = self.catalog.codec.unpack(row.bytes(2).map_err(fail)?, dictionary as u32)?;
             Ok(Some((row.number(0).map_err(fail)?, body)))
         };
-        let unknown = |row: &PgRow| row.maybe(1).ok().flatten().is_some_and(|id| !self.catalog.codec.knows(id as u32));
+        let unknown = |row: &PgRow| {
+            row.optional_number(1).ok().flatten().is_some_and(|id| !self.catalog.codec.has_dictionary(id as u32))
+        };
         if rows.iter().any(unknown) {
-            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+            self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         }
         let mut bodies: HashMap<i64, Bytes> = HashMap::new();
         for row in &rows {
             bodies.extend(body(row)?);
         }
-        if decided.buried(bodies) { Ok(()) } else { Err(fail(sqlx::Error::RowNotFound)) }
+        if decision.add_bodies(bodies) { Ok(()) } else { Err(fail(sqlx::Error::RowNotFound)) }
     }
 }
 
@@ -237,8 +239,8 @@ async fn unlock(connection: &mut PgConnection, seq: u64) -> Result<(), Error> {
     done.map(drop).map_err(|e| Error::store("cannot save its sequence number", e))
 }
 
-async fn put(connection: &mut PgConnection, decided: &BatchDecision<'_>, now_ms: i64) -> Result<(), Error> {
-    let puts = &decided.puts;
+async fn put(connection: &mut PgConnection, decision: &BatchDecision<'_>, now_ms: i64) -> Result<(), Error> {
+    let puts = &decision.puts;
     if puts.is_empty() {
         return Ok(());
     }

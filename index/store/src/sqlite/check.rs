@@ -1,10 +1,10 @@
 //! Integrity check of the whole database.
 
-use super::{FILE, SqliteStore, migrations, together};
+use super::{FILE, SqliteStore, get_batcher, migrations};
 use crate::catalog::Catalog;
 use crate::check_report::CheckReport;
 use crate::codec::Codec;
-use crate::labels::ChosenLabels;
+use crate::labels::IndexedLabels;
 use crate::rows::{Columns, OBJECT_COLUMNS};
 use crate::{Error, Seq};
 use serde::Deserialize;
@@ -49,11 +49,11 @@ impl SqliteStore {
                 migrations::NEWEST
             )));
         }
-        migrations::usable(&mut connection, format, &path).await?;
+        migrations::check_compatibility(&mut connection, format, &path).await?;
         let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
         let writer = Mutex::new(super::Writer { connection, latest: 0 });
         let catalog = Catalog::new(codec);
-        let store = Self { writer, readers, gets: together(), catalog, chosen: ChosenLabels::default() };
+        let store = Self { writer, readers, gets: get_batcher(), catalog, indexed_labels: IndexedLabels::default() };
         store.load().await?;
         Ok(store)
     }
@@ -75,9 +75,9 @@ impl SqliteStore {
         match sqlx::query("PRAGMA integrity_check(20)").fetch_all(&self.readers).await {
             Ok(rows) => {
                 let found = rows.iter().filter_map(|row| row.try_get::<String, _>(0).ok());
-                found.filter(|text| text != "ok").for_each(|text| report.problem(format!("database: {text}")));
+                found.filter(|text| text != "ok").for_each(|text| report.add_problem(format!("database: {text}")));
             }
-            Err(error) => report.problem(Error::store("cannot be read", error).chain()),
+            Err(error) => report.add_problem(Error::store("cannot be read", error).chain()),
         }
         // Damaged pages cannot be read row by row.
         if !report.is_sound() {
@@ -102,14 +102,14 @@ impl SqliteStore {
             for row in &rows {
                 if let Err(problem) = self.check_row(row) {
                     let key = row.number(15).map_err(fail)?;
-                    report.problem(format!("{table} {key}: {problem}"));
+                    report.add_problem(format!("{table} {key}: {problem}"));
                 }
             }
         }
     }
 
     fn check_row(&self, row: &SqliteRow) -> Result<(), String> {
-        let object = self.catalog.object_of(row).map_err(|error| error.chain())?;
+        let object = self.catalog.decode_object(row).map_err(|error| error.chain())?;
         let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
         let (inside, record) = (body.metadata, &object.record);
         let same = *inside.name == *record.key.name

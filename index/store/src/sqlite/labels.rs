@@ -1,9 +1,9 @@
-//! Index of objects by chosen labels, so that lookups need no scan.
+//! Index of objects by configured labels, so that lookups need no scan.
 
 use super::SqliteStore;
 use super::write::json;
 use crate::Error;
-use crate::labels::{ChosenLabels, Label, LabelChanges};
+use crate::labels::{IndexedLabels, Label, LabelChanges};
 use crate::record::{CollectionKey, Record};
 use crate::rows::COLUMNS;
 use sqlx::sqlite::SqliteConnection;
@@ -33,25 +33,25 @@ pub(super) async fn write(connection: &mut SqliteConnection, labels: LabelChange
     sqlx::query(insert).bind(added).execute(connection).await.map(drop).map_err(fail)
 }
 
-/// Rebuilds the index if the chosen labels changed.
-pub(super) async fn prepare(connection: &mut SqliteConnection, chosen: &ChosenLabels) -> Result<(), Error> {
+/// Rebuilds the index if the configured labels changed.
+pub(super) async fn rebuild_if_changed(connection: &mut SqliteConnection, labels: &IndexedLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
-    let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
+    let stored: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
         .fetch_optional(&mut *connection)
         .await
         .map_err(fail)?;
-    if known.is_some_and(|(known,)| known == chosen.text()) {
+    if stored.is_some_and(|(stored,)| stored == labels.encode()) {
         return Ok(());
     }
     let mut transaction = connection.begin().await.map_err(fail)?;
     sqlx::query("DELETE FROM chosen_labels").execute(&mut *transaction).await.map_err(fail)?;
     let fill = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
         SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each(r.labels) AS l WHERE l.key GLOB ?";
-    for pattern in &chosen.0 {
+    for pattern in &labels.0 {
         sqlx::query(fill).bind(pattern.as_str()).execute(&mut *transaction).await.map_err(fail)?;
     }
     sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('chosen_labels', ?)")
-        .bind(chosen.text())
+        .bind(labels.encode())
         .execute(&mut *transaction)
         .await
         .map_err(fail)?;
@@ -59,14 +59,14 @@ pub(super) async fn prepare(connection: &mut SqliteConnection, chosen: &ChosenLa
 }
 
 impl SqliteStore {
-    /// In key order.
-    pub(super) async fn records_labelled(
+    /// Records with a label, in key order. `value` None: any value. Fails if the label is not indexed.
+    pub(super) async fn records_by_label(
         &self,
         key: &CollectionKey,
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Record>, Error> {
-        self.chosen.require(label)?;
+        self.indexed_labels.require(label)?;
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let only = if value.is_some() { "AND value = ?3" } else { "" };
         let sql = format!(
@@ -79,6 +79,6 @@ impl SqliteStore {
             None => query,
         };
         let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot look up a label", e))?;
-        rows.iter().map(|row| self.catalog.record_of(row, id)).collect()
+        rows.iter().map(|row| self.catalog.decode_record(row, id)).collect()
     }
 }

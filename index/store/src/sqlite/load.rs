@@ -42,8 +42,8 @@ impl SqliteStore {
                 complete: row.try_get(9).map_err(fail)?,
                 kind: text(5)?.into(),
                 namespaced: row.try_get(6).map_err(fail)?,
-                heard_at: row.try_get(10).map_err(fail)?,
-                trouble: None,
+                last_contact_ms: row.try_get(10).map_err(fail)?,
+                stale_reason: None,
             };
             let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
             self.catalog.insert(row.try_get(0).map_err(fail)?, &key, Arc::clone(&state.kind));

@@ -1,7 +1,7 @@
 //! Migrates a database file to a format, step by step, up or down.
 
 use crate::Error;
-use crate::migration::{Found, Migration, found, migration, next, reachable};
+use crate::migration::{FormatCompatibility, Migration, check_migratable, compatibility, migration, next_step};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
@@ -23,11 +23,11 @@ pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, targ
     let fail = |e| Error::store(format!("{} cannot be migrated", path.display()), e);
     let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(fail)?;
     let mut version = row.try_get::<i64, _>(0).map_err(fail)? as usize;
-    if usable(connection, version, path).await? == Found::Shared {
+    if check_compatibility(connection, version, path).await? == FormatCompatibility::NewerCompatible {
         tracing::info!(version, known = NEWEST, "the cache file has a newer, compatible format and is used unchanged");
         return Ok(());
     }
-    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+    while let Some((step, reached)) = next_step(&MIGRATIONS, version, target) {
         version = reached;
         let mut transaction = connection.begin().await.map_err(fail)?;
         sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
@@ -39,7 +39,7 @@ pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, targ
 }
 
 /// Migrates an existing file to format `to`. Returns the previous format; None if there is no file.
-pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
+pub async fn migrate_file(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     let path = data_dir.join(super::FILE);
     if !path.is_file() {
         return Ok(None);
@@ -49,14 +49,18 @@ pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     let mut connection = SqliteConnection::connect_with(&options).await.map_err(unusable)?;
     let row = sqlx::query("PRAGMA user_version").fetch_one(&mut connection).await.map_err(unusable)?;
     let from = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
-    reachable(&path.display().to_string(), from, NEWEST)?;
+    check_migratable(&path.display().to_string(), from, NEWEST)?;
     migrate(&mut connection, &path, to).await?;
     connection.close().await.map_err(unusable)?;
     Ok(Some(from))
 }
 
 /// Decides about a file of format `version`; fails if this version of Crowsnest cannot use it.
-pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, path: &Path) -> Result<Found, Error> {
+pub(super) async fn check_compatibility(
+    connection: &mut SqliteConnection,
+    version: usize,
+    path: &Path,
+) -> Result<FormatCompatibility, Error> {
     let fail = |e| Error::store(format!("{} cannot be read", path.display()), e);
     let statement = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";
     let shared_with = match sqlx::query(statement).fetch_optional(&mut *connection).await.map_err(fail)? {
@@ -66,13 +70,13 @@ pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, pa
             Some(row.try_get::<i64, _>(0).map_err(fail)? as usize)
         }
     };
-    match found(version, shared_with, NEWEST) {
-        Found::TooNew => Err(Error::StoreFormat(format!(
+    match compatibility(version, shared_with, NEWEST) {
+        FormatCompatibility::NewerIncompatible => Err(Error::StoreFormat(format!(
             "{} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache migrate --to \
              {NEWEST}` of the newer version, or `crowsnest cache rebuild` of this one, which has the members fill it again",
             path.display()
         ))),
-        usable => Ok(usable),
+        compatibility => Ok(compatibility),
     }
 }
 

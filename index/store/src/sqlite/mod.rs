@@ -11,14 +11,14 @@ use super::catalog::Catalog;
 use super::codec::Codec;
 use super::decide::{BatchDecision, Sequence, Target, runs};
 use super::history;
-use super::labels::ChosenLabels;
+use super::labels::IndexedLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, ScanRange, size_of};
+use super::query_batcher::QueryBatcher;
+use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
-use super::together::QueryBatcher;
 use super::{
-    Batch, BodyMode, Keep, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, VersionExclusions,
-    Wanted,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, Replayed, Scan, Span, Store, StoreSize, StoredCollection,
+    VersionExclusions,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -38,7 +38,7 @@ use tokio::sync::Mutex;
 use write::{save_latest, save_positions, save_progress};
 
 /// Begins a write transaction. Upgrading a read transaction would fail after a concurrent write.
-const WRITE: &str = "BEGIN IMMEDIATE";
+const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
 /// The database's file in the data directory.
 pub const FILE: &str = "cache.sqlite";
 
@@ -55,31 +55,33 @@ pub fn discard(data_dir: &Path) -> Result<bool, Error> {
     }
     Ok(found)
 }
-/// A [`VersionExclusions`]: collections $5 and $6, namespaces $7.
-const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
+
+/// SQL condition of [`VersionExclusions`]: collections $5 and $6, namespaces $7.
+const EXCLUDED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
     (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
 /// Maximum size in bytes of the write-ahead log after a large transaction.
 const JOURNAL_BYTES: &str = "67108864";
 
-/// Concurrent reads of single objects, and objects per read: the round trip to SQLite's thread costs more than the
-/// read itself.
-const GETS: (usize, usize) = (2, 64);
+/// Reads of single objects are batched, because the round trip to SQLite's thread costs more than the read itself.
+/// Maximum numbers of concurrent batches and of objects in a batch.
+const GET_BATCHES: usize = 2;
+const GETS_PER_BATCH: usize = 64;
 
 /// Key of an object: collection id, namespace, name.
 type RowKey = (i64, Arc<str>, Arc<str>);
-type Gets = QueryBatcher<RowKey, Option<SqliteRow>>;
+type GetBatcher = QueryBatcher<RowKey, Option<SqliteRow>>;
 
-fn together() -> Gets {
-    QueryBatcher::new(GETS.0, GETS.1)
+fn get_batcher() -> GetBatcher {
+    QueryBatcher::new(GET_BATCHES, GETS_PER_BATCH)
 }
 
 /// The SQLite backend.
 pub struct SqliteStore {
     writer: Mutex<Writer>,
     readers: SqlitePool,
-    gets: Gets,
+    gets: GetBatcher,
     catalog: Catalog,
-    chosen: ChosenLabels,
+    indexed_labels: IndexedLabels,
 }
 
 struct Writer {
@@ -94,7 +96,7 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens or creates `cache.sqlite` in the data directory and brings its format up to date.
+    /// Opens or creates `cache.sqlite` in the data directory and migrates it to the newest format.
     pub async fn open(options: &IndexOptions, codec: Arc<Codec>) -> Result<Self, Error> {
         let path = options.data_dir.join(FILE);
         std::fs::create_dir_all(&options.data_dir)
@@ -110,12 +112,12 @@ impl SqliteStore {
             .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
-        // Only set on this connection, because setting it on each reader would be a write.
+        // These options are set on the write connection only, because readers would have to write to set them.
         let writing = common.clone().create_if_missing(true).auto_vacuum(SqliteAutoVacuum::Incremental);
         let mut connection = SqliteConnection::connect_with(&writing).await.map_err(unusable)?;
         migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
-        let chosen = ChosenLabels(options.chosen_labels.clone());
-        labels::prepare(&mut connection, &chosen).await?;
+        let indexed_labels = IndexedLabels(options.indexed_labels.clone());
+        labels::rebuild_if_changed(&mut connection, &indexed_labels).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(options.sqlite_readers.max(1))
             .min_connections(1)
@@ -123,28 +125,29 @@ impl SqliteStore {
             .await
             .map_err(unusable)?;
         let writer = Mutex::new(Writer { connection, latest: 0 });
-        let store = Self { writer, readers, gets: together(), catalog: Catalog::new(codec), chosen };
+        let store = Self { writer, readers, gets: get_batcher(), catalog: Catalog::new(codec), indexed_labels };
         store.load().await?;
         Ok(store)
     }
 
     async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
         let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
-        rows.iter().map(|row| self.catalog.version_of(row)).collect()
+        rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 
-    /// The rows of these keys, in order.
-    async fn rows_at(&self, places: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
+    /// Rows in the order of the keys; None for a key without a row.
+    async fn rows_by_keys(&self, keys: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
-        let wanted: Vec<_> = places.iter().map(|(collection, space, name)| (collection, &**space, &**name)).collect();
-        let wanted = write::json(&wanted, "list of names")?;
+        let parameters: Vec<_> =
+            keys.iter().map(|(collection, namespace, name)| (collection, &**namespace, &**name)).collect();
+        let parameters = write::json(&parameters, "list of names")?;
         let sql = AssertSqlSafe(format!(
-            "SELECT {OBJECT_COLUMNS}, place FROM (SELECT key AS place, value ->> 0 AS c, value ->> 1 AS s, value ->> 2 AS n \
+            "SELECT {OBJECT_COLUMNS}, position FROM (SELECT key AS position, value ->> 0 AS c, value ->> 1 AS s, value ->> 2 AS n \
                 FROM json_each(?)) CROSS JOIN records ON collection = c AND namespace = s AND name = n"
         ));
-        let mut found: Vec<Option<SqliteRow>> = places.iter().map(|_| None).collect();
-        for row in sqlx::query(sql).bind(wanted).fetch_all(&self.readers).await.map_err(fail)? {
-            let position: i64 = row.try_get("place").map_err(fail)?;
+        let mut found: Vec<Option<SqliteRow>> = keys.iter().map(|_| None).collect();
+        for row in sqlx::query(sql).bind(parameters).fetch_all(&self.readers).await.map_err(fail)? {
+            let position: i64 = row.try_get("position").map_err(fail)?;
             if let Some(slot) = usize::try_from(position).ok().and_then(|position| found.get_mut(position)) {
                 *slot = Some(row);
             }
@@ -155,7 +158,7 @@ impl SqliteStore {
     async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
-        rows.iter().map(|row| self.catalog.object_of(row)).collect()
+        rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
 }
 
@@ -166,43 +169,43 @@ impl Store for SqliteStore {
         let mut writer = self.writer.lock().await;
         let latest = writer.latest;
         let mut sequence = Sequence { seq: latest, now_ms };
-        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
+        let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
         let mut changes = Vec::new();
-        let mut named: Vec<Target> = Vec::new();
+        let mut targets: Vec<Target> = Vec::new();
         for batch in batches {
-            let id = match named.iter().find(|target| target.key == batch.collection) {
+            let id = match targets.iter().find(|target| target.key == batch.collection) {
                 Some(target) => target.id,
                 None => self.ensure_collection(&mut transaction, batch).await?,
             };
-            let target = self.catalog.target(id, batch, &named);
+            let target = self.catalog.target(id, batch, &targets);
             for run in runs(&batch.steps, |step| step.key()) {
                 changes.extend(self.apply_run(&mut transaction, &target, &run, &mut sequence).await?);
             }
             save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
-            named.push(target);
+            targets.push(target);
         }
         if sequence.seq != latest {
             save_latest(&mut transaction, sequence.seq).await?;
         }
         transaction.commit().await.map_err(fail)?;
         writer.latest = sequence.seq;
-        named.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
+        targets.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
         Ok(changes)
     }
 
     async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
-        let mut known = Vec::new();
-        for Position { collection, version, heard_at, .. } in positions {
-            known.extend(self.catalog.id_of(collection).map(|id| (id, version.as_str(), *heard_at)));
+        let mut stored = Vec::new();
+        for Position { collection, version, last_contact_ms, .. } in positions {
+            stored.extend(self.catalog.id_of(collection).map(|id| (id, version.as_str(), *last_contact_ms)));
         }
         let mut writer = self.writer.lock().await;
-        save_positions(&mut writer.connection, &known).await
+        save_positions(&mut writer.connection, &stored).await
     }
 
     async fn drop_collection(
         &self,
         key: &CollectionKey,
-        _alone: Epoch,
+        _epoch: Epoch,
         limit: usize,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
@@ -210,14 +213,14 @@ impl Store for SqliteStore {
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
         let mut sequence = Sequence { seq: writer.latest, now_ms };
-        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
+        let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
-        let mut decided = BatchDecision::default();
+        let mut decision = BatchDecision::default();
         for row in rows {
-            decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut sequence);
+            decision.delete(id, self.catalog.decode_record(&row, id)?, None, &mut sequence);
         }
-        let changes = self.execute_decision(&mut transaction, decided, now_ms).await?;
+        let changes = self.execute_decision(&mut transaction, decision, now_ms).await?;
         // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one after a
         // crash.
         let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
@@ -232,28 +235,33 @@ impl Store for SqliteStore {
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
         let row_key = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
-        let row = self.gets.ask(row_key, |places| self.rows_at(places)).await?;
-        row.map(|row| self.catalog.object_of(&row)).transpose()
+        let row = self.gets.query(row_key, |keys| self.rows_by_keys(keys)).await?;
+        row.map(|row| self.catalog.decode_object(&row)).transpose()
     }
 
     async fn records(
         &self,
         scan: &Scan,
-        keep: &Keep<'_>,
+        keep: &RecordFilter<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let fail = |e| Error::store("cannot list records", e);
         let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
         let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
         let query = query.bind(range.rows);
         let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
         let rows = query.fetch_all(&self.readers).await.map_err(fail)?;
-        range.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+        range.collect_page(rows.iter().map(|row| self.catalog.decode_record(row, id)), keep)
     }
 
-    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
-        self.records_labelled(key, label, value).await
+    async fn records_with_label(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error> {
+        self.records_by_label(key, label, value).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
@@ -261,14 +269,14 @@ impl Store for SqliteStore {
         let ids = json_ids(records.iter().map(|record| record.id));
         let sql = "SELECT id, seq, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
         let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
-        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let bodies = Bodies::decode(&self.catalog, &records, &rows)?;
         let fresh =
             if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, BodyMode::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
-        let columns = match manifests {
+    async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error> {
+        let columns = match body_mode {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
             BodyMode::Skip => without_body("x''"),
         };
@@ -278,7 +286,7 @@ impl Store for SqliteStore {
 
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        // One transaction, so that both halves are read from the same snapshot.
+        // Changes and deletions are read in one transaction, so that they belong to the same snapshot.
         let mut reading = self.readers.begin().await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
         let (since, rows) = (since.0 as i64, limit as i64);
@@ -286,7 +294,7 @@ impl Store for SqliteStore {
         let deleted = "SELECT id, ended FROM versions WHERE deleted AND ended > ? ORDER BY ended LIMIT ?";
         let deleted = sqlx::query(deleted).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
         reading.commit().await.map_err(fail)?;
-        self.catalog.replayed(&records, &deleted, limit)
+        self.catalog.merge_replay(&records, &deleted, limit)
     }
 
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
@@ -320,7 +328,7 @@ impl Store for SqliteStore {
         row.and_then(|row| row.try_get(0)).map_err(fail)
     }
 
-    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+    async fn created_at(&self, now_ms: i64) -> Result<i64, Error> {
         let fail = |e| Error::store("cannot read its creation time", e);
         let mut writer = self.writer.lock().await;
         sqlx::query(
@@ -356,30 +364,36 @@ impl Store for SqliteStore {
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(Vec::new()) };
-        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        let query =
+            sqlx::query(AssertSqlSafe(history::versions_of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
-        self.catalog.narrowing(wanted)
+    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
+        self.catalog.exclusions(wanted)
     }
 
-    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error> {
+    async fn versions_in(
+        &self,
+        span: &Span,
+        exclusions: &VersionExclusions,
+        limit: usize,
+    ) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let sql = history::versions_in_span(span, if exclusions.is_none() { "" } else { EXCLUDED });
         let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
-        if narrowing.is_none() {
+        if exclusions.is_none() {
             return self.old_versions(query).await;
         }
         let json = |numbers: &[i64]| json_ids(numbers.iter().map(|number| *number as u64));
-        let namespaces = serde_json::Value::from(narrowing.namespaces.clone()).to_string();
-        let query = query.bind(json(&narrowing.nothing)).bind(json(&narrowing.limited)).bind(namespaces);
+        let namespaces = serde_json::Value::from(exclusions.namespaces.clone()).to_string();
+        let query = query.bind(json(&exclusions.excluded)).bind(json(&exclusions.limited)).bind(namespaces);
         self.old_versions(query).await
     }
 
-    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
-        let sql = AssertSqlSafe(history::ended("IN (SELECT value FROM json_each(?))"));
-        self.old_versions(sqlx::query(sql).bind(json_ids(ended.iter().map(|seq| seq.0)))).await
+    async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::versions_by_end("IN (SELECT value FROM json_each(?))"));
+        self.old_versions(sqlx::query(sql).bind(json_ids(changes.iter().map(|seq| seq.0)))).await
     }
 
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
@@ -387,7 +401,7 @@ impl Store for SqliteStore {
         self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
     }
 
-    async fn lost_since(
+    async fn superseded_since(
         &self,
         seq: Seq,
         collection: &CollectionKey,
@@ -396,45 +410,46 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let query = sqlx::query(AssertSqlSafe(history::lost_since())).bind(seq.0 as i64).bind(id);
+        let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
         self.old_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {
-        Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
+        Ok(Seq(prune::number_fact(&self.readers, "pruned").await? as u64))
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         let fail = |e| Error::store("cannot read its notes", e);
         type Columns = (String, String, String, String, String, String, String);
-        let rows: Vec<Columns> = sqlx::query_as(notes::ALL).fetch_all(&self.readers).await.map_err(fail)?;
-        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::read([a, b, c, d, e, f, g])).collect())
+        let rows: Vec<Columns> = sqlx::query_as(notes::LIST).fetch_all(&self.readers).await.map_err(fail)?;
+        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::from_columns([a, b, c, d, e, f, g])).collect())
     }
 
-    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
-        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
-        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+    async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DELETE };
+        let query =
+            notes::key_columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
         let mut writer = self.writer.lock().await;
         let done = query.execute(&mut writer.connection).await;
         done.map(drop).map_err(|e| Error::store("cannot save a note", e))
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
-        let found = sqlx::query_as(notes::FACTS).bind(prefix).fetch_all(&self.readers).await;
+        let found = sqlx::query_as(notes::LIST_FACTS).bind(prefix).fetch_all(&self.readers).await;
         found.map_err(|e| Error::store("cannot read facts", e))
     }
 
-    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
-        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+    async fn put_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::PUT_FACT } else { notes::DELETE_FACT };
         let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
         let mut writer = self.writer.lock().await;
         let done = query.execute(&mut writer.connection).await;
         done.map(drop).map_err(|e| Error::store("cannot save a fact", e))
     }
 
-    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+    async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let mut writer = self.writer.lock().await;
-        let done = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;
+        let done = sqlx::query(notes::DELETE_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;
         done.map(drop).map_err(|e| Error::store("cannot delete notes", e))
     }
 
@@ -457,7 +472,7 @@ impl Store for SqliteStore {
             (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size), \
             (SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size)";
         let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
-        size_of(&row)
+        decode_size(&row)
     }
 }
 

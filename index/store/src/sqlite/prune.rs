@@ -1,6 +1,6 @@
 //! Deletes old versions and frees disk space.
 
-use super::{SqliteStore, WRITE};
+use super::{BEGIN_WRITE, SqliteStore};
 use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::{Error, History, Seq};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
@@ -14,17 +14,17 @@ impl SqliteStore {
         let fail = |e| Error::store("cannot prune old versions", e);
         let mut writer = self.writer.lock().await;
         let latest = writer.latest.min(seen.0) as i64;
-        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
-        let row = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(latest);
+        let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
+        let row = sqlx::query(CUT).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
         let cut: i64 = row.try_get(0).map_err(fail)?;
         let row = sqlx::query(LAST_DELETION).bind(cut).fetch_one(&mut *transaction).await.map_err(fail)?;
-        note(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
+        raise_fact(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
         let dropped = sqlx::query(DROP).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
-        let trimmed = number(&mut *transaction, "trimmed").await?;
-        let trim = sqlx::query(TRIM).bind(trimmed).bind(latest).bind(i64::from(history.per_object));
+        let trimmed = number_fact(&mut *transaction, "trimmed").await?;
+        let trim = sqlx::query(TRIM).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
         let aged = trim.execute(&mut *transaction).await.map_err(fail)?;
-        note(&mut transaction, "trimmed", latest).await?;
+        raise_fact(&mut transaction, "trimmed", latest).await?;
         transaction.commit().await.map_err(fail)?;
         sqlx::query(VACUUM_PAGES).execute(&mut writer.connection).await.map_err(fail)?;
         Ok(dropped.rows_affected() + aged.rows_affected())
@@ -32,7 +32,7 @@ impl SqliteStore {
 }
 
 /// Stores a number that only grows.
-async fn note(connection: &mut SqliteConnection, name: &str, number: i64) -> Result<(), Error> {
+async fn raise_fact(connection: &mut SqliteConnection, name: &str, number: i64) -> Result<(), Error> {
     let sql = "INSERT INTO facts (name, value) VALUES ($1, CAST($2 AS TEXT)) ON CONFLICT (name) DO UPDATE \
         SET value = CAST(max(CAST(facts.value AS INTEGER), $2) AS TEXT)";
     let done = sqlx::query(sql).bind(name).bind(number).execute(connection).await;
@@ -40,7 +40,7 @@ async fn note(connection: &mut SqliteConnection, name: &str, number: i64) -> Res
 }
 
 /// The stored number; 0 if there is none.
-pub(super) async fn number(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
+pub(super) async fn number_fact(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
     let fail = |e| Error::store("cannot read its pruning position", e);
     let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?";
     let row = sqlx::query(sql).bind(name).fetch_optional(connection).await.map_err(fail)?;

@@ -27,7 +27,7 @@ static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
 
 /// Copies records to the versions ($1: list of id, seq of the end, its resourceVersion, deleted) and returns the
 /// bodies of deleted ones.
-const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
+const COPY_TO_VERSIONS: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.value ->> 1, $2, e.value ->> 3, e.value ->> 2, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, \
     r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
@@ -57,25 +57,25 @@ impl SqliteStore {
         Ok(done.last_insert_rowid())
     }
 
-    /// The current rows of the keys.
-    async fn present(
+    /// The current records of the keys.
+    async fn read_current(
         &self,
         connection: &mut SqliteConnection,
         target: &Target,
         keys: &[(&str, &str)],
     ) -> Result<HashMap<(String, String), Record>, Error> {
         let fail = |e| Error::store("cannot read existing records", e);
-        let wanted = json(&keys, "list of keys")?;
+        let parameters = json(&keys, "list of keys")?;
         let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
             r.labels, r.header, r.namespace, r.name FROM json_each(?) AS k CROSS JOIN records AS r \
             ON r.collection = ? AND r.namespace = k.value ->> 0 AND r.name = k.value ->> 1";
-        let rows = sqlx::query(sql).bind(wanted).bind(target.id).fetch_all(connection).await.map_err(fail)?;
-        let mut present = HashMap::with_capacity(rows.len());
+        let rows = sqlx::query(sql).bind(parameters).bind(target.id).fetch_all(connection).await.map_err(fail)?;
+        let mut current = HashMap::with_capacity(rows.len());
         for row in rows {
-            let record = rows::record_in(&row, target)?;
-            present.insert((record.key.namespace.to_string(), record.key.name.to_string()), record);
+            let record = rows::decode_record(&row, target)?;
+            current.insert((record.key.namespace.to_string(), record.key.name.to_string()), record);
         }
-        Ok(present)
+        Ok(current)
     }
 
     /// Applies steps with distinct keys.
@@ -87,43 +87,44 @@ impl SqliteStore {
         sequence: &mut Sequence,
     ) -> Result<Vec<Change>, Error> {
         let keys: Vec<_> = steps.iter().map(|step| step.key()).collect();
-        let mut present = self.present(connection, target, &keys).await?;
-        let mut decided = BatchDecision::default();
+        let mut current = self.read_current(connection, target, &keys).await?;
+        let mut decision = BatchDecision::default();
         for step in steps {
             let (namespace, name) = step.key();
-            let previous = present.remove(&(namespace.to_owned(), name.to_owned()));
-            decided.step(target, step, previous, sequence);
+            let previous = current.remove(&(namespace.to_owned(), name.to_owned()));
+            decision.add_step(target, step, previous, sequence);
         }
-        self.execute_decision(connection, decided, sequence.now_ms).await
+        self.execute_decision(connection, decision, sequence.now_ms).await
     }
 
     /// Executes a decision and returns its changes.
     pub(super) async fn execute_decision(
         &self,
         connection: &mut SqliteConnection,
-        mut decided: BatchDecision<'_>,
+        mut decision: BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
-        self.keep_versions(connection, &mut decided, now_ms).await?;
-        insert(connection, &decided.puts, now_ms).await?;
-        labels::write(connection, self.chosen.relabel(&decided)).await?;
-        Ok(decided.into_changes())
+        self.save_versions(connection, &mut decision, now_ms).await?;
+        insert(connection, &decision.puts, now_ms).await?;
+        labels::write(connection, self.indexed_labels.label_changes(&decision)).await?;
+        Ok(decision.into_changes())
     }
 
     /// Copies records to the versions and deletes those that were deleted.
-    async fn keep_versions(
+    async fn save_versions(
         &self,
         connection: &mut SqliteConnection,
-        decided: &mut BatchDecision<'_>,
+        decision: &mut BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
         let fail = |e| Error::store("cannot save old versions", e);
-        let endings: Vec<_> = decided.endings().map(|e| (e.id, e.ended, e.version, e.deleted)).collect();
+        let endings: Vec<_> = decision.version_ends().map(|e| (e.id, e.ended, e.version, e.deleted)).collect();
         if endings.is_empty() {
             return Ok(());
         }
         let endings = json(&endings, "list of old versions")?;
-        let rows = sqlx::query(KEEP).bind(endings).bind(now_ms).fetch_all(&mut *connection).await.map_err(fail)?;
+        let rows =
+            sqlx::query(COPY_TO_VERSIONS).bind(endings).bind(now_ms).fetch_all(&mut *connection).await.map_err(fail)?;
         let mut bodies = HashMap::new();
         for row in &rows {
             if let Some(dictionary) = row.try_get::<Option<u32>, _>(1).map_err(fail)? {
@@ -131,11 +132,11 @@ impl SqliteStore {
                 bodies.insert(row.try_get::<i64, _>(0).map_err(fail)?, body);
             }
         }
-        if !decided.buried(bodies) {
+        if !decision.add_bodies(bodies) {
             return Err(fail(sqlx::Error::RowNotFound));
         }
-        if !decided.burials.is_empty() {
-            let ids = json_ids(decided.burials.iter().map(|burial| burial.old.id));
+        if !decision.deletions.is_empty() {
+            let ids = json_ids(decision.deletions.iter().map(|deletion| deletion.old.id));
             let sql = "DELETE FROM records WHERE id IN (SELECT value FROM json_each(?))";
             let done = sqlx::query(sql).bind(ids).execute(&mut *connection).await;
             done.map_err(|e| Error::store("cannot delete records", e))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[rstest]
 #[tokio::test]
 async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
     backend.apply(steps.into(), "1").await;
     let steps = vec![
@@ -38,12 +38,12 @@ async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)
         (7, None, 9, ""),
     ] {
         let pods = key("x", "any").collection;
-        let lost = backend.store.lost_since(Seq(seq), &pods, after.as_ref(), limit).await.unwrap();
-        let lost = lost.iter().map(|version| {
+        let superseded = backend.store.superseded_since(Seq(seq), &pods, after.as_ref(), limit).await.unwrap();
+        let superseded = superseded.iter().map(|version| {
             let record = &version.object.record;
             format!("{} {}", record.key.name, record.resource_version)
         });
-        assert_eq!(lost.collect::<Vec<_>>().join(", "), expected, "after {seq}, behind {after:?}");
+        assert_eq!(superseded.collect::<Vec<_>>().join(", "), expected, "after {seq}, behind {after:?}");
     }
 }
 
@@ -63,7 +63,7 @@ async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u6
 #[rstest]
 #[tokio::test]
 async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
     // Changed twice in one transaction, deleted, and recreated with the same name.
     let steps = vec![
@@ -75,32 +75,35 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
     backend.apply(steps, "5").await;
     let version = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
     let expected = [version("3", 4, 5, true), version("2", 3, 4, false), version("1", 1, 3, false)];
-    let backend = backend.reopened().await;
+    let backend = backend.reopen().await;
     assert_eq!(versions(&backend, "a").await, expected);
     assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
     assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
 
     // A dropped collection leaves its versions, also after a restart.
-    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
-    let backend = backend.reopened().await;
+    while !backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 1000).await.unwrap().is_empty() {}
+    let backend = backend.reopen().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
-    let deletions = backend.store.past(&Span::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
+    let deletions = backend.store.versions_in(&Span::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
     let states: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
     assert!(matches!(states.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{states:?}");
-    let next =
-        backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, &VersionExclusions::NONE, 10).await.unwrap();
+    let next = backend
+        .store
+        .versions_in(&Span { before: Seq(7), ..Span::DELETED }, &VersionExclusions::NONE, 10)
+        .await
+        .unwrap();
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
     let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
     let all = Span { deleted: false, ..Span::DELETED };
-    let whole = backend.store.past(&all, &VersionExclusions::NONE, 10).await.unwrap();
+    let whole = backend.store.versions_in(&all, &VersionExclusions::NONE, 10).await.unwrap();
     assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
     for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
         assert_eq!(
-            backend.store.past(&Span { from, until, ..all }, &VersionExclusions::NONE, 10).await.unwrap().len(),
+            backend.store.versions_in(&Span { from, until, ..all }, &VersionExclusions::NONE, 10).await.unwrap().len(),
             expected
         );
     }
-    let mut some = seqs(backend.store.ended(&[Seq(5), Seq(3), Seq(99)]).await.unwrap());
+    let mut some = seqs(backend.store.versions_ended_by(&[Seq(5), Seq(3), Seq(99)]).await.unwrap());
     some.sort_unstable();
     assert_eq!(some, [3, 5]);
     // A recreated collection has its earlier history.
@@ -125,24 +128,24 @@ async fn old_versions_are_narrowed(
     #[case] limits: &[usize],
     #[case] expected: &str,
 ) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     for cluster_name in ["a", "b"] {
         let steps = ["x", "y", "z"].into_iter().flat_map(|namespace| {
             [backend.put(&pod(namespace, "p", namespace, "1")), Backend::delete(namespace, "p", "2")]
         });
         let collection = CollectionKey::new(cluster(cluster_name), resource_of(&json!({})));
         let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-        let batch = Batch { collection, epoch: Epoch::ALONE, steps: steps.collect(), progress };
+        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: steps.collect(), progress };
         assert_eq!(backend.store.apply(&[batch], 1000).await.unwrap().len(), 6);
     }
-    let narrowing = backend.store.narrowing(&mut |key| {
+    let exclusions = backend.store.exclusions(&mut |key| {
         let of = wanted.iter().find(|(name, _)| *name == key.cluster.as_str());
         of.map(|(_, namespaces)| namespaces.split_whitespace().map(str::to_owned).collect())
     });
     for limit in limits.iter().chain(&[100]) {
         let (mut found, mut span) = (BTreeSet::new(), Span::DELETED);
         loop {
-            let versions = backend.store.past(&span, &narrowing, *limit).await.unwrap();
+            let versions = backend.store.versions_in(&span, &exclusions, *limit).await.unwrap();
             assert!(versions.len() <= *limit);
             let Some(last) = versions.last() else { break };
             span.before = last.ended;
@@ -156,10 +159,10 @@ async fn old_versions_are_narrowed(
 }
 
 #[rstest]
-#[case::too_old(History { kept_for: Duration::ZERO, ..KEPT }, 0, 0)]
-#[case::too_many(History { per_object: 2, ..KEPT }, 2, 1)]
-#[case::too_large(History { max_bytes: 0, ..KEPT }, 0, 0)]
-#[case::within_the_limits(KEPT, 9, 1)]
+#[case::too_old(History { max_age: Duration::ZERO, ..UNLIMITED }, 0, 0)]
+#[case::too_many(History { max_versions: 2, ..UNLIMITED }, 2, 1)]
+#[case::too_large(History { max_bytes: 0, ..UNLIMITED }, 0, 0)]
+#[case::within_the_limits(UNLIMITED, 9, 1)]
 #[tokio::test]
 async fn old_versions_are_pruned(
     #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
@@ -167,7 +170,7 @@ async fn old_versions_are_pruned(
     #[case] of_a: usize,
     #[case] of_b: usize,
 ) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
     let steps = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
     backend.apply(steps, "10").await;
@@ -190,19 +193,19 @@ async fn old_versions_are_pruned(
 #[rstest]
 #[tokio::test]
 async fn changes_of_the_status_do_not_displace_those_of_the_spec(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
-    let Some(backend) = Backend::of(kind).await else { return };
+    let Some(backend) = Backend::open(kind).await else { return };
     let steps = (1..=12).map(|version| {
         let mut object = pod("x", "a", "1", &version.to_string());
         object["metadata"]["generation"] = json!(version.min(3));
         backend.put(&object)
     });
     backend.apply(steps.collect(), "12").await;
-    let history = History { per_object: 2, ..KEPT };
+    let history = History { max_versions: 2, ..UNLIMITED };
     backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
     let kept: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
     // The newest two, and the last of the two newest generations.
     assert_eq!(kept, ["11", "10", "2"]);
 }
 
-const KEPT: History =
-    History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX, max_store_bytes: None };
+const UNLIMITED: History =
+    History { max_age: Duration::from_secs(24 * 3600), max_versions: 100, max_bytes: u64::MAX, max_store_bytes: None };

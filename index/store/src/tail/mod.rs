@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use topics::Topics;
 
 /// Maximum number of changes returned at once.
-const BATCH: usize = 512;
+const MAX_CHANGES_PER_READ: usize = 512;
 
 /// A limited window of the newest changes.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Tail {
     pub fn follow_topic(self: &Arc<Self>, since: Seq, topic: Topic) -> Follower {
         let mut window = self.window.write();
         let Window { changes, topics, since: complete_after, .. } = &mut *window;
-        let mut latest = topics.join(&topic, *complete_after, changes.iter());
+        let mut latest = topics.follow(&topic, *complete_after, changes.iter());
         // Changes already in the window are still to be read.
         latest.mark_changed();
         Follower { tail: Arc::clone(self), topic: Some(topic), since, latest }
@@ -112,14 +112,14 @@ impl Tail {
     fn read(&self, since: Seq, topic: Option<&Topic>) -> Result<Read, Gone> {
         let window = self.window.read();
         let changes = match topic {
-            Some(topic) => window.topics.after(topic, since, BATCH)?,
+            Some(topic) => window.topics.changes_after(topic, since, MAX_CHANGES_PER_READ)?,
             None if since < window.since => return Err(Gone { oldest: window.since }),
             None => {
                 let start = window.changes.partition_point(|change| change.seq <= since);
-                window.changes.iter().skip(start).take(BATCH).cloned().collect()
+                window.changes.iter().skip(start).take(MAX_CHANGES_PER_READ).cloned().collect()
             }
         };
-        let last = changes.last().filter(|_| changes.len() == BATCH);
+        let last = changes.last().filter(|_| changes.len() == MAX_CHANGES_PER_READ);
         let newest = window.changes.back().map_or(window.since, |change| change.seq);
         // A reader that is ahead of the window keeps its position.
         Ok(Read { until: last.map_or(newest, |change| change.seq).max(since), changes })
@@ -145,7 +145,7 @@ pub struct Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(topic) = &self.topic {
-            self.tail.window.write().topics.leave(topic);
+            self.tail.window.write().topics.unfollow(topic);
         }
     }
 }

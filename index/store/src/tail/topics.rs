@@ -23,11 +23,11 @@ type TopicKey = (Option<Arc<str>>, Option<Arc<str>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Topics {
-    by_resource: HashMap<Gvr, HashMap<TopicKey, Followed>>,
+    by_resource: HashMap<Gvr, HashMap<TopicKey, FollowedTopic>>,
 }
 
 #[derive(Debug, Default)]
-struct Followed {
+struct FollowedTopic {
     changes: VecDeque<Arc<Change>>,
     /// No change after this is missing, even if the window has advanced.
     since: Seq,
@@ -50,7 +50,7 @@ impl Topic {
 
 impl Topics {
     /// Adds a follower of a topic. The window is complete after `since`.
-    pub fn join<'w>(
+    pub fn follow<'w>(
         &mut self,
         topic: &Topic,
         since: Seq,
@@ -66,34 +66,34 @@ impl Topics {
         followed.latest.subscribe()
     }
 
-    pub fn leave(&mut self, topic: &Topic) {
-        let Some(places) = self.by_resource.get_mut(&topic.resource) else { return };
+    pub fn unfollow(&mut self, topic: &Topic) {
+        let Some(by_key) = self.by_resource.get_mut(&topic.resource) else { return };
         let topic_key = topic.topic_key();
-        if let Some(followed) = places.get_mut(&topic_key) {
+        if let Some(followed) = by_key.get_mut(&topic_key) {
             followed.followers -= 1;
             if followed.followers == 0 {
-                places.remove(&topic_key);
+                by_key.remove(&topic_key);
             }
         }
-        if places.is_empty() {
+        if by_key.is_empty() {
             self.by_resource.remove(&topic.resource);
         }
     }
 
     /// The changes of a topic after `since`.
-    pub fn after(&self, topic: &Topic, since: Seq, most: usize) -> Result<Vec<Arc<Change>>, Gone> {
-        let followed = self.by_resource.get(&topic.resource).and_then(|places| places.get(&topic.topic_key()));
+    pub fn changes_after(&self, topic: &Topic, since: Seq, limit: usize) -> Result<Vec<Arc<Change>>, Gone> {
+        let followed = self.by_resource.get(&topic.resource).and_then(|by_key| by_key.get(&topic.topic_key()));
         let Some(followed) = followed else { return Ok(Vec::new()) };
         if since < followed.since {
             return Err(Gone { oldest: followed.since });
         }
         let start = followed.changes.partition_point(|change| change.seq <= since);
-        Ok(followed.changes.iter().skip(start).take(most).cloned().collect())
+        Ok(followed.changes.iter().skip(start).take(limit).cloned().collect())
     }
 
     /// Adds the newest change.
     pub fn push(&mut self, change: &Arc<Change>) {
-        self.each(change, |followed| {
+        self.for_each_topic_of(change, |followed| {
             followed.changes.push_back(Arc::clone(change));
             followed.latest.send_replace(change.seq);
         });
@@ -101,7 +101,7 @@ impl Topics {
 
     /// Removes the oldest change from the window.
     pub fn pop(&mut self, change: &Change) {
-        self.each(change, |followed| {
+        self.for_each_topic_of(change, |followed| {
             followed.since = change.seq;
             while followed.changes.front().is_some_and(|oldest| oldest.seq <= change.seq) {
                 followed.changes.pop_front();
@@ -118,13 +118,13 @@ impl Topics {
         }
     }
 
-    fn each(&mut self, change: &Change, mut of: impl FnMut(&mut Followed)) {
+    fn for_each_topic_of(&mut self, change: &Change, mut update: impl FnMut(&mut FollowedTopic)) {
         let key = &change.object.record.key;
-        let Some(places) = self.by_resource.get_mut(key.resource()) else { return };
+        let Some(by_key) = self.by_resource.get_mut(key.resource()) else { return };
         for namespace in [None, Some(&key.namespace)] {
             for name in [None, Some(&key.name)] {
-                if let Some(followed) = places.get_mut(&(namespace.cloned(), name.cloned())) {
-                    of(followed);
+                if let Some(followed) = by_key.get_mut(&(namespace.cloned(), name.cloned())) {
+                    update(followed);
                 }
             }
         }

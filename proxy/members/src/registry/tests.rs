@@ -4,11 +4,12 @@ use kube::client::Body;
 use serde_json::json;
 use std::convert::Infallible;
 
-/// A control plane without Clusters. The response to its list or watch panics in the keeper task.
+/// A control plane without Clusters. Its response to a list, or to a watch if `panics_on_watch`, panics in
+/// the task of the registry.
 fn control_plane(panics_on_watch: bool) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
-        assert!(is_watch != panics_on_watch, "on purpose");
+        assert!(is_watch != panics_on_watch, "deliberate panic");
         let list = json!({"kind": "ClusterList", "apiVersion": "cluster.karmada.io/v1alpha1",
             "metadata": {"resourceVersion": "1"}, "items": []});
         Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))

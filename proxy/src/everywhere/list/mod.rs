@@ -14,13 +14,13 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_members::Member;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use self::source::{Heads, LiveMembers, heads, version_of};
+use self::source::{FirstObjects, LiveMembers, read_first_objects, version_of};
 use self::token::expired;
 use super::member::{Collection, Refusal, Start};
 use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
 use crate::merged::list::{ListParameters, Listing, Part};
-use crate::merged::{Heading, Missing};
-use crate::native::Native;
+use crate::merged::{Heading, MissingCluster};
+use crate::native::NativePath;
 use crate::options::ListOptions;
 use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Pieces, Proxy};
@@ -29,11 +29,11 @@ impl Proxy {
     pub(super) async fn list_everywhere(
         &self,
         caller: &Caller,
-        native: &Native,
+        native: &NativePath,
         headers: &HeaderMap,
-        raw: Option<&str>,
+        raw_query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
-        let query = Query::parse(raw);
+        let query = Query::parse(raw_query);
         let shape = Shape::of(headers, &query, Content::List)?;
         let limit = ListOptions::parse(&query, false, true)?.limit;
         let list = list_id(native, &query);
@@ -46,13 +46,13 @@ impl Proxy {
         let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
         let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let path = native.resource.path(namespace);
-        let collection = Arc::new(Collection::new(self, caller, path, raw, shape));
+        let collection = Arc::new(Collection::new(self, caller, path, raw_query, shape));
         let members = self.members_of(caller).into_iter();
         let members: BTreeMap<ClusterName, Arc<Member>> =
             members.map(|member| (member.name().clone(), member)).collect();
         let (source, parts) = match snapshot {
-            Snapshot::Rest(token) => rest(collection, members, &token, limit, list).await?,
-            snapshot => match first(collection, members, snapshot, limit.is_some()).await? {
+            Snapshot::Rest(token) => later_page(collection, members, &token, limit, list).await?,
+            snapshot => match first_page(collection, members, snapshot, limit.is_some()).await? {
                 FirstPage::Listing(source, parts) => (*source, parts),
                 FirstPage::Refused(response) => return Ok(response),
             },
@@ -69,7 +69,7 @@ impl Proxy {
     }
 }
 
-fn list_id(native: &Native, query: &Query) -> ListId {
+fn list_id(native: &NativePath, query: &Query) -> ListId {
     let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
     ListId::of(&("clusters/*", &native.resource, &native.namespace, selectors))
 }
@@ -77,12 +77,12 @@ fn list_id(native: &Native, query: &Query) -> ListId {
 /// The response to the request for the first page.
 enum FirstPage {
     Listing(Box<LiveMembers>, VecDeque<Part>),
-    /// No member sends a list.
+    /// No member returned a list: the error response of the first member.
     Refused(Response<Body>),
 }
 
-/// The first page of a list.
-async fn first(
+/// Requests the first object of each member and prepares the first page of a list.
+async fn first_page(
     collection: Arc<Collection>,
     mut members: BTreeMap<ClusterName, Arc<Member>>,
     snapshot: Snapshot,
@@ -103,13 +103,14 @@ async fn first(
         },
         Snapshot::Latest | Snapshot::Rest(_) => Start::Latest,
     };
-    let Heads { pages, refusals } = heads(&collection, &members, start).await;
+    let FirstObjects { pages, refusals } = read_first_objects(&collection, &members, start).await;
     let is_expired = |refusal: &Refusal| refusal.status() == Some(StatusCode::GONE);
     if matches!(snapshot, Snapshot::Exact(_)) && refusals.iter().any(|(_, refusal)| is_expired(refusal)) {
         return Err(Error::Expired);
     }
-    let missing =
-        refusals.iter().map(|(cluster, refusal)| Missing { cluster: cluster.clone(), reason: refusal.to_string() });
+    let missing = refusals
+        .iter()
+        .map(|(cluster, refusal)| MissingCluster { cluster: cluster.clone(), reason: refusal.to_string() });
     let missing = missing.collect();
     if pages.is_empty()
         && let Some((_, refusal)) = refusals.into_iter().next()
@@ -130,8 +131,8 @@ async fn first(
     Ok(FirstPage::Listing(Box::new(source), parts))
 }
 
-/// A later page: the rest of the snapshot that the first page showed.
-async fn rest(
+/// Prepares a later page: the rest of the snapshot that the first page showed.
+async fn later_page(
     collection: Arc<Collection>,
     members: BTreeMap<ClusterName, Arc<Member>>,
     token: &Continue,
@@ -139,7 +140,7 @@ async fn rest(
     list: ListId,
 ) -> Result<(LiveMembers, VecDeque<Part>), Error> {
     let version = CompositeVersion::decode(&token.rv);
-    // A cluster that left after all its pages were sent does not matter.
+    // The remaining clusters. One that left after all its objects were sent is not needed.
     let labels = version.clusters().filter(|cluster| *cluster >= token.cluster.as_str());
     let clusters: Vec<Option<ClusterName>> =
         labels.map(|cluster| ClusterName::parse(cluster).ok().filter(|name| members.contains_key(name))).collect();

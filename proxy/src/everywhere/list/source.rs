@@ -16,7 +16,7 @@ use crate::everywhere::member::{Collection, MemberPage, Refusal, Start};
 use crate::everywhere::object::composite_version;
 use crate::fleetwide::warning;
 use crate::merged::list::{Page, Part, Source};
-use crate::merged::{Heading, Missing};
+use crate::merged::{Heading, MissingCluster};
 use crate::{BoxError, Error};
 
 /// Number of members read ahead by a list without a limit.
@@ -30,22 +30,22 @@ pub(super) struct LiveMembers {
     /// First pages that are already read.
     pub(super) first_pages: BTreeMap<ClusterName, MemberPage>,
     pub(super) heading: Heading,
-    pub(super) missing: Vec<Missing>,
+    pub(super) missing: Vec<MissingCluster>,
     pub(super) is_limited: bool,
 }
 
-/// The members that answered, and why the others did not.
-pub(super) struct Heads {
+/// Pages with the first object of each member that responded, and the refusals of the others.
+pub(super) struct FirstObjects {
     pub(super) pages: BTreeMap<ClusterName, MemberPage>,
     pub(super) refusals: Vec<(ClusterName, Refusal)>,
 }
 
-/// The first object of each member.
-pub(super) async fn heads(
+/// Reads the first object of each member.
+pub(super) async fn read_first_objects(
     collection: &Arc<Collection>,
     members: &BTreeMap<ClusterName, Arc<Member>>,
     start: impl Fn(&ClusterName) -> Start,
-) -> Heads {
+) -> FirstObjects {
     let requests: Vec<_> = members
         .iter()
         .map(|(cluster, member)| {
@@ -53,14 +53,14 @@ pub(super) async fn heads(
             page.map(move |page| (cluster, page)).boxed()
         })
         .collect();
-    let mut heads = Heads { pages: BTreeMap::new(), refusals: Vec::new() };
+    let mut first = FirstObjects { pages: BTreeMap::new(), refusals: Vec::new() };
     for (cluster, page) in join_all(requests).await {
         match page {
-            Ok(page) => drop(heads.pages.insert(cluster, page)),
-            Err(refusal) => heads.refusals.push((cluster, refusal)),
+            Ok(page) => drop(first.pages.insert(cluster, page)),
+            Err(refusal) => first.refusals.push((cluster, refusal)),
         }
     }
-    heads
+    first
 }
 
 /// The versions of the members that answered.
@@ -131,17 +131,17 @@ impl Source for LiveMembers {
     fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError> {
         tracing::debug!(cluster = %part.cluster, %error, "a member's part of a list is left out");
         if !self.is_limited {
-            self.missing.push(Missing { cluster: part.cluster.clone(), reason: error.to_string() });
+            self.missing.push(MissingCluster { cluster: part.cluster.clone(), reason: error.to_string() });
         }
         Ok(())
     }
 
-    fn tail(&self, mut metadata: Value) -> Value {
+    fn trailing_fields(&self, mut metadata: Value) -> Value {
         if !self.missing.is_empty() {
-            let mut missing: Vec<&Missing> = self.missing.iter().collect();
+            let mut missing: Vec<&MissingCluster> = self.missing.iter().collect();
             missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-            metadata["incompleteClusters"] = missing.into_iter().map(Missing::meta).collect();
+            metadata["incompleteClusters"] = missing.into_iter().map(MissingCluster::incomplete_cluster).collect();
         }
-        self.heading.tail(self.collection.shape, metadata)
+        self.heading.trailing_fields(self.collection.shape, metadata)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Member;
 
-use super::source::{Heads, heads};
+use super::source::{FirstObjects, read_first_objects};
 use crate::Error;
 use crate::composite::{CompositeVersion, Continue, ListId};
 use crate::everywhere::member::{Collection, Refusal, Start};
@@ -26,7 +26,7 @@ pub(super) async fn expired(
     };
     let mut remaining = members.clone();
     remaining.retain(|cluster, _| cluster.as_str() >= token.cluster.as_str());
-    let Heads { pages, .. } = heads(collection, &remaining, |_| Start::Latest).await;
+    let FirstObjects { pages, .. } = read_first_objects(collection, &remaining, |_| Start::Latest).await;
     let token = renewed(token, own, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
     Error::ExpiredContinue(token.map(|token| token.encode()).unwrap_or_default())
 }

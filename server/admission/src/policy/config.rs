@@ -11,14 +11,14 @@ use crate::webhook::matching::{self, Matched, Selectors};
 
 /// `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
-pub struct Matching {
+pub struct MatchResources {
     rules: Vec<RuleWithOperations>,
     excluded: Vec<RuleWithOperations>,
     equivalent: bool,
     selectors: Selectors,
 }
 
-impl Matching {
+impl MatchResources {
     fn parse(resources: &Value) -> Self {
         let rules = |key: &str| resources[key].as_array().into_iter().flatten().map(parse_rule).collect();
         Self {
@@ -29,7 +29,7 @@ impl Matching {
         }
     }
 
-    /// True if the rules match this write in some version, apart from exclusions and selectors.
+    /// True if the rules match this write in some version. Exclusions and selectors are not checked.
     pub fn covers(&self, a: &Attributes<'_>, equivalents: &[Gvr]) -> bool {
         self.rules.is_empty() || matching::rules(&self.rules, self.equivalent, a, equivalents).is_some()
     }
@@ -70,18 +70,20 @@ pub enum Mutation {
     JsonPatch(Expression),
 }
 
+/// A ValidatingAdmissionPolicy or MutatingAdmissionPolicy.
 #[derive(Debug)]
 pub struct Policy {
     pub name: String,
     /// `None` if `matchConstraints` is missing, which makes the policy misconfigured.
-    pub matching: Option<Matching>,
+    pub match_constraints: Option<MatchResources>,
     /// `apiVersion` and `kind` of the parameters.
     pub param_kind: Option<(String, String)>,
     pub ignore_failure: bool,
     pub conditions: Vec<Expression>,
-    /// In order: an expression can use preceding variables.
+    /// Names and expressions, in order: an expression can use preceding variables.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
+    /// Keys and value expressions of the audit annotations.
     pub annotations: Vec<(String, Expression)>,
     pub mutations: Vec<Mutation>,
     /// True if the policy runs again after later changes of the object.
@@ -98,13 +100,15 @@ pub struct ParamRef {
     pub required: bool,
 }
 
+/// A ValidatingAdmissionPolicyBinding or MutatingAdmissionPolicyBinding.
 #[derive(Debug)]
 pub struct Binding {
     pub name: String,
     pub policy: String,
     /// `None` applies the binding to all writes that the policy matches.
-    pub matching: Option<Matching>,
+    pub match_resources: Option<MatchResources>,
     pub param_ref: Option<ParamRef>,
+    /// `validationActions`: `Deny`, `Warn` and `Audit`.
     pub actions: Vec<String>,
 }
 
@@ -148,7 +152,7 @@ impl Policy {
         let kind = &spec["paramKind"];
         Self {
             name: text(&object["metadata"], "name"),
-            matching: spec.get("matchConstraints").filter(|m| m.is_object()).map(Matching::parse),
+            match_constraints: spec.get("matchConstraints").filter(|m| m.is_object()).map(MatchResources::parse),
             param_kind: kind.is_object().then(|| (text(kind, "apiVersion"), text(kind, "kind"))),
             ignore_failure: spec["failurePolicy"] == "Ignore",
             conditions: parse_conditions(spec),
@@ -176,7 +180,7 @@ impl Binding {
         Self {
             name: text(&object["metadata"], "name"),
             policy: text(spec, "policyName"),
-            matching: spec.get("matchResources").filter(|m| m.is_object()).map(Matching::parse),
+            match_resources: spec.get("matchResources").filter(|m| m.is_object()).map(MatchResources::parse),
             param_ref,
             actions: entries(spec, "validationActions").filter_map(|a| a.as_str().map(str::to_owned)).collect(),
         }

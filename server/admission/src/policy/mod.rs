@@ -4,7 +4,7 @@
 //! are parsed again when one of them has changed. Error messages are those of kube-apiserver.
 
 mod config;
-mod demands;
+mod evaluation;
 mod mutating;
 mod patches;
 mod validating;
@@ -21,21 +21,21 @@ use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::Revision;
 use serde_json::Value;
 
-use self::config::{Binding, Policy};
-use crate::environment::{Environment, in_version, namespace_of};
+use self::config::{Binding, MatchResources, Policy};
+use crate::environment::{Environment, convert_to_version, namespace_of};
 use crate::webhook::{matching, review};
 
 pub use mutating::MutatingPolicies;
 pub use validating::ValidatingPolicies;
 
-/// Policies with bindings, at revisions of the two resources.
+/// Parsed policies that have bindings, and the revisions of policies and bindings from which they were parsed.
 #[derive(Debug, Default)]
 struct Configured {
     revisions: Option<[Revision; 2]>,
     policies: Vec<(Policy, Vec<Binding>)>,
 }
 
-/// Source of the policies of one kind and their bindings.
+/// Cache of the policies of one kind with their bindings.
 struct Source {
     /// Plurals of the policies and of the bindings.
     resources: [&'static str; 2],
@@ -90,10 +90,11 @@ impl Policies {
     }
 
     /// True if a bound policy has rules for this write. A policy without match constraints concerns each write.
-    fn concern(&self, a: &Attributes<'_>) -> bool {
+    fn has_rules_for(&self, a: &Attributes<'_>) -> bool {
         let Some(configured) = self.configured(a) else { return false };
         let equivalents = self.environment.equivalents(a);
-        let covers = |policy: &Policy| policy.matching.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
+        let covers =
+            |policy: &Policy| policy.match_constraints.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
         configured.policies.iter().any(|(policy, _)| covers(policy))
     }
 }
@@ -106,10 +107,10 @@ struct Write<'a> {
     equivalents: Vec<Gvr>,
 }
 
-/// Effect of a policy on a write through one of its bindings.
-enum Meant<'p> {
+/// Result of matching a policy and one of its bindings with a write.
+enum PolicyMatch<'p> {
     /// Evaluate the policy in this version, once for each set of parameters.
-    Judged { binding: &'p Binding, gvr: Gvr, params: Vec<Option<Value>> },
+    Applies { binding: &'p Binding, gvr: Gvr, params: Vec<Option<Value>> },
     /// The policy or binding is misconfigured.
     Misconfigured { binding: Option<&'p Binding>, why: String },
 }
@@ -120,14 +121,19 @@ impl<'a> Write<'a> {
         Ok(Self { environment, a, namespace, equivalents })
     }
 
-    /// Matches a policy and its bindings with this write.
-    async fn meant<'p>(&self, policy: &Policy, bindings: &'p [Binding], object: Option<&Value>) -> Vec<Meant<'p>> {
-        let misconfigured = |why: String| vec![Meant::Misconfigured { binding: None, why }];
-        let Some(matching) = &policy.matching else {
+    /// Matches a policy and its bindings with this write. Returns no element for a binding that does not match.
+    async fn match_bindings<'p>(
+        &self,
+        policy: &Policy,
+        bindings: &'p [Binding],
+        object: Option<&Value>,
+    ) -> Vec<PolicyMatch<'p>> {
+        let misconfigured = |why: String| vec![PolicyMatch::Misconfigured { binding: None, why }];
+        let Some(constraints) = &policy.match_constraints else {
             return misconfigured("policy contained no match constraints, a required field".into());
         };
         let (a, namespace) = (self.a, self.namespace.as_ref());
-        let Some(matched) = matching.find(a, object, namespace, &self.equivalents) else { return Vec::new() };
+        let Some(matched) = constraints.find(a, object, namespace, &self.equivalents) else { return Vec::new() };
         if let Some((api_version, kind)) = &policy.param_kind {
             match self.environment.param_resource(api_version, kind).await {
                 Ok(Some(_)) => {}
@@ -139,43 +145,44 @@ impl<'a> Write<'a> {
                 Err(why) => return misconfigured(why),
             }
         }
-        let mut meant = Vec::new();
+        let mut matches = Vec::new();
         for binding in bindings {
-            let means = |m: &config::Matching| m.find(a, object, namespace, &self.equivalents).is_some();
-            if !binding.matching.as_ref().is_none_or(means) {
+            let is_match =
+                |resources: &MatchResources| resources.find(a, object, namespace, &self.equivalents).is_some();
+            if !binding.match_resources.as_ref().is_none_or(is_match) {
                 continue;
             }
             match self.params(policy, binding).await {
                 Ok(params) if params.is_empty() => {}
-                Ok(params) => meant.push(Meant::Judged { binding, gvr: matched.gvr.clone(), params }),
-                Err(why) => meant.push(Meant::Misconfigured { binding: Some(binding), why }),
+                Ok(params) => matches.push(PolicyMatch::Applies { binding, gvr: matched.gvr.clone(), params }),
+                Err(why) => matches.push(PolicyMatch::Misconfigured { binding: Some(binding), why }),
             }
         }
-        meant
+        matches
     }
 
-    /// The object, the old object and the request in a version.
-    async fn versioned(
+    /// Converts the object and the old object to a version, and builds the request in that version.
+    async fn convert(
         &self,
         gvr: &Gvr,
         object: Option<&Value>,
     ) -> Result<(Option<Value>, Option<Value>, Value), String> {
-        let object = in_version(gvr, self.a, object).await?;
-        let old = in_version(gvr, self.a, self.a.old).await?;
+        let object = convert_to_version(gvr, self.a, object).await?;
+        let old = convert_to_version(gvr, self.a, self.a.old).await?;
         Ok((object, old, review::request(self.a, gvr, "", None, None)))
     }
 
-    /// The parameter sets of a binding. A single `None` if policy or binding have no parameters; empty if the policy
-    /// is skipped.
+    /// The parameters of a binding, one element for each evaluation. A single `None` if the policy or the binding has no
+    /// parameters; empty if none are found and the binding is therefore skipped.
     async fn params(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Value>>, String> {
-        let (Some((api_version, kind)), Some(wanted)) = (&policy.param_kind, &binding.param_ref) else {
+        let (Some((api_version, kind)), Some(param_ref)) = (&policy.param_kind, &binding.param_ref) else {
             return Ok(vec![None]);
         };
         let Some(resource) = self.environment.param_resource(api_version, kind).await? else {
             return Err(format!("paramKind kind `{kind}` not known"));
         };
         let own = if self.a.resource.namespaced { self.a.ctx.namespace.as_str() } else { "" };
-        let namespace = match (resource.namespaced, wanted.namespace.as_str()) {
+        let namespace = match (resource.namespaced, param_ref.namespace.as_str()) {
             (false, "") => "",
             (false, _) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
             (true, "") if own.is_empty() => {
@@ -185,7 +192,7 @@ impl<'a> Write<'a> {
             (true, "") => own,
             (true, named) => named,
         };
-        let found: Vec<Option<Value>> = match (&wanted.selector, wanted.name.as_str()) {
+        let found: Vec<Option<Value>> = match (&param_ref.selector, param_ref.name.as_str()) {
             (None, "") => return Err("one of name or selector must be provided".into()),
             (None, name) => {
                 let found = self.environment.param(&resource, namespace, name).await?;
@@ -197,7 +204,7 @@ impl<'a> Write<'a> {
             }
             (Some(_), _) => return Err("paramRef.name and paramRef.selector are mutually exclusive".into()),
         };
-        if found.is_empty() && wanted.required {
+        if found.is_empty() && param_ref.required {
             return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
         }
         Ok(found)

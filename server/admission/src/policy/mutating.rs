@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::AccessChecker;
-use crowsnest_cel::{Budget, with_base};
+use crowsnest_cel::{Budget, with_base_scope};
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation};
 use crowsnest_registry::object::Object;
@@ -15,12 +15,12 @@ use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;
 
 use super::config::{Binding, Policy};
-use super::demands::{bind_variables, conditions_hold};
-use super::patches::mutated;
-use super::{Meant, Policies, Write};
-use crate::environment::{Environment, in_request_version, in_version};
+use super::evaluation::{bind_variables, conditions_hold};
+use super::patches::apply_mutation;
+use super::{Policies, PolicyMatch, Write};
+use crate::environment::{Environment, convert_to_request_version, convert_to_version};
 
-/// Name of this step for reinvocation.
+/// Name of this admission step in the record of reinvocations.
 const STEP: &str = "MutatingAdmissionPolicy";
 
 /// The admission plugin.
@@ -35,7 +35,7 @@ struct Invocation<'p> {
 }
 
 impl Invocation<'_> {
-    /// Identifies the invocation for reinvocation.
+    /// Key of this invocation in the record of reinvocations.
     fn key(&self) -> String {
         let of = |params: &Value| format!("{}/{}", params.namespace(), params.name());
         let params = self.params.as_ref().map(of).unwrap_or_default();
@@ -45,12 +45,12 @@ impl Invocation<'_> {
 
 /// Messages of denials, and the reason of the first one.
 #[derive(Default)]
-struct Refusals {
+struct Denials {
     messages: Vec<String>,
     reason: Option<&'static str>,
 }
 
-impl Refusals {
+impl Denials {
     /// Adds a denial; `reason` is that of the Status if it is not `Forbidden`.
     fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: Option<&'static str>) {
         if policy.ignore_failure {
@@ -68,7 +68,7 @@ impl Refusals {
         });
     }
 
-    fn verdict(self, a: &Attributes<'_>) -> ApiResult<()> {
+    fn into_result(self, a: &Attributes<'_>) -> ApiResult<()> {
         let Some(first) = self.messages.first() else { return Ok(()) };
         let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, "");
         error.message.clone_from(first);
@@ -92,8 +92,8 @@ impl MutatingPolicies {
     }
 
     /// True if a policy has rules for this write.
-    pub fn concern(&self, a: &Attributes<'_>) -> bool {
-        self.0.concern(a)
+    pub fn has_rules_for(&self, a: &Attributes<'_>) -> bool {
+        self.0.has_rules_for(a)
     }
 
     /// Applies one policy to the object.
@@ -102,20 +102,21 @@ impl MutatingPolicies {
         write: &Write<'_>,
         invocation: &Invocation<'_>,
         object: &mut Value,
-        refusals: &mut Refusals,
+        denials: &mut Denials,
     ) -> ApiResult<()> {
         let (policy, a) = (invocation.policy, write.a);
-        let (asker, own) = expression::asker(&self.0.access_checker, a);
-        let (first, old, request) = write.versioned(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
+        let (user_authorizer, own) = expression::user_authorizer(&self.0.access_checker, a);
+        let (converted, old, request) =
+            write.convert(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
         let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
-        let authorizer = Some((&asker, &own));
+        let authorizer = Some((&user_authorizer, &own));
         let inputs =
-            Inputs { object: first.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
-        match with_base(|base| conditions_hold(policy, &inputs, base)) {
+            Inputs { object: converted.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
+        match with_base_scope(|base| conditions_hold(policy, &inputs, base)) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(why) => {
-                refusals.add(policy, Some(invocation.binding), &why, Some("Invalid"));
+                denials.add(policy, Some(invocation.binding), &why, Some("Invalid"));
                 return Ok(());
             }
         }
@@ -126,16 +127,16 @@ impl MutatingPolicies {
         let before = object.clone();
         let schema = schema(write, &invocation.gvr);
         for mutation in &policy.mutations {
-            let current = in_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
-            let changed = with_base(|base| {
+            let current = convert_to_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
+            let changed = with_base_scope(|base| {
                 let inputs = Inputs { object: current.as_ref(), ..inputs };
                 let mut scope = inputs.scope(base);
-                let failed = bind_variables(policy, &mut scope, &mut Budget::rules());
-                mutated(mutation, current.as_ref().unwrap_or(&Value::Null), schema.as_deref(), &scope, &failed)
+                let failed = bind_variables(policy, &mut scope, &mut Budget::for_rules());
+                apply_mutation(mutation, current.as_ref().unwrap_or(&Value::Null), schema.as_deref(), &scope, &failed)
             });
             match changed {
-                Ok(changed) => *object = in_request_version(&invocation.gvr, a, changed).await?,
-                Err(why) => refusals.add(policy, Some(invocation.binding), &why, Some("Invalid")),
+                Ok(changed) => *object = convert_to_request_version(&invocation.gvr, a, changed).await?,
+                Err(why) => denials.add(policy, Some(invocation.binding), &why, Some("Invalid")),
             }
         }
         a.reinvocation.record_invocation(STEP, &key, *object != before, policy.reinvoke);
@@ -145,7 +146,7 @@ impl MutatingPolicies {
 
 /// Schema of the object's kind in a version.
 fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
-    if let Some(sub) = write.a.of_own_kind() {
+    if let Some(sub) = write.a.subresource_of_other_kind() {
         return SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
     }
     match *gvr == write.a.resource.gvr {
@@ -160,28 +161,28 @@ impl Admission for MutatingPolicies {
         let Some(object) = object else { return Ok(()) };
         let Some(configured) = self.0.configured(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
-        let mut refusals = Refusals::default();
+        let mut denials = Denials::default();
         let mut invocations = Vec::new();
         // All policies are matched before any of them changes the object.
         for (policy, bindings) in &configured.policies {
-            for meant in write.meant(policy, bindings, Some(object)).await {
-                match meant {
-                    Meant::Judged { binding, gvr, params } => {
+            for policy_match in write.match_bindings(policy, bindings, Some(object)).await {
+                match policy_match {
+                    PolicyMatch::Applies { binding, gvr, params } => {
                         let each = |params| Invocation { policy, binding, gvr: gvr.clone(), params };
                         invocations.extend(params.into_iter().map(each));
                     }
-                    Meant::Misconfigured { binding, why } => {
+                    PolicyMatch::Misconfigured { binding, why } => {
                         let what = if binding.is_some() { "binding" } else { "policy" };
-                        refusals.add(policy, binding, &format!("failed to configure {what}: {why}"), None);
+                        denials.add(policy, binding, &format!("failed to configure {what}: {why}"), None);
                     }
                 }
             }
         }
         a.reinvocation.enter(STEP, Some(object));
         for invocation in &invocations {
-            self.invoke(&write, invocation, object, &mut refusals).await?;
+            self.invoke(&write, invocation, object, &mut denials).await?;
         }
         a.reinvocation.leave(STEP, Some(object));
-        refusals.verdict(a)
+        denials.into_result(a)
     }
 }

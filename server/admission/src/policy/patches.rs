@@ -1,6 +1,6 @@
 //! Applies the mutations of policies to objects. Pure.
 
-use crowsnest_apimachinery::json_patch::Copied;
+use crowsnest_apimachinery::json_patch::CopiedBytes;
 use crowsnest_cel::{Budget, to_json};
 use crowsnest_registry::admission::expression::Expression;
 use crowsnest_schema::apply::{typed, validate};
@@ -9,21 +9,21 @@ use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::config::Mutation;
-use super::demands::Failed;
+use super::evaluation::FailedVariables;
 use crate::webhook::patching;
 
 /// Applies a mutation.
-pub fn mutated(
+pub fn apply_mutation(
     mutation: &Mutation,
     object: &Value,
     schema: Option<&Schema>,
     scope: &Context<'_>,
-    failed: &Failed,
+    failed: &FailedVariables,
 ) -> Result<Value, String> {
-    let mut budget = Budget::rules();
+    let mut budget = Budget::for_rules();
     let mut value = |expression: &Expression| -> Result<Value, String> {
         let value = expression.evaluate(scope, &mut budget);
-        let value = value.map_err(|why| failed.behind(&expression.source, why))?;
+        let value = value.map_err(|why| failed.explain(&expression.source, why))?;
         match (mutation, &value) {
             (Mutation::ApplyConfiguration(_), Cel::Map(_)) | (Mutation::JsonPatch(_), Cel::List(_)) => to_json(&value),
             (Mutation::ApplyConfiguration(_), other) => {
@@ -98,7 +98,7 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
 
 /// Applies a JSON patch; returns the original object if one of its tests fails.
 fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
-    let (mut current, mut copied) = (object.clone(), Copied::default());
+    let (mut current, mut copied) = (object.clone(), CopiedBytes::default());
     for operation in operations.as_array().into_iter().flatten() {
         match patching::step(&mut current, operation, &mut copied) {
             Ok(()) => {}
@@ -115,9 +115,9 @@ mod tests {
     use serde_json::json;
 
     use super::super::config::Policy;
-    use super::super::demands::bind_variables;
+    use super::super::evaluation::bind_variables;
     use super::*;
-    use crowsnest_cel::with_base;
+    use crowsnest_cel::with_base_scope;
     use crowsnest_registry::admission::expression::Inputs;
     use crowsnest_schema::set::SchemaSet;
 
@@ -134,7 +134,7 @@ mod tests {
         let policy = Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}));
         let schema = SchemaSet::builtin().kind("apps", "v1", "Deployment");
         let request = json!({"operation": "CREATE"});
-        with_base(|base| {
+        with_base_scope(|base| {
             let inputs = Inputs {
                 object: Some(&object),
                 old: None,
@@ -144,8 +144,8 @@ mod tests {
                 authorizer: None,
             };
             let mut scope = inputs.scope(base);
-            let failed = bind_variables(&policy, &mut scope, &mut Budget::rules());
-            mutated(&policy.mutations[0], &object, schema.as_deref(), &scope, &failed)
+            let failed = bind_variables(&policy, &mut scope, &mut Budget::for_rules());
+            apply_mutation(&policy.mutations[0], &object, schema.as_deref(), &scope, &failed)
         })
     }
 

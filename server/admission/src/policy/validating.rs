@@ -12,8 +12,8 @@ use crowsnest_registry::admission::{Admission, Attributes, Validation};
 use serde_json::{Value, json};
 
 use super::config::{Binding, Policy};
-use super::demands::{Findings, evaluate};
-use super::{Meant, Policies, Write};
+use super::evaluation::{Findings, evaluate};
+use super::{Policies, PolicyMatch, Write};
 use crate::environment::Environment;
 
 /// Longest audit annotation value in bytes.
@@ -24,11 +24,11 @@ const MAX_FAILURES: usize = 50;
 /// The admission plugin.
 pub struct ValidatingPolicies(Policies);
 
-/// Combined result of all policies.
+/// Combined result of all policies for a write.
 #[derive(Default)]
-struct Verdict {
+struct Decision {
     /// The first denial: message and reason of the Status.
-    refused: Option<(String, Option<String>)>,
+    denial: Option<(String, Option<String>)>,
     warnings: Vec<String>,
     /// Failures for the audit log.
     failures: Vec<Value>,
@@ -46,8 +46,8 @@ impl ValidatingPolicies {
     }
 
     /// True if a policy has rules for this write.
-    pub fn concern(&self, a: &Attributes<'_>) -> bool {
-        self.0.concern(a)
+    pub fn has_rules_for(&self, a: &Attributes<'_>) -> bool {
+        self.0.has_rules_for(a)
     }
 
     async fn evaluate_policy(
@@ -55,36 +55,36 @@ impl ValidatingPolicies {
         write: &Write<'_>,
         (policy, bindings): (&Policy, &[Binding]),
         object: Option<&Value>,
-        verdict: &mut Verdict,
+        decision: &mut Decision,
     ) {
-        let (asker, own) = expression::asker(&self.0.access_checker, write.a);
+        let (user_authorizer, own) = expression::user_authorizer(&self.0.access_checker, write.a);
         // Objects and request in the version that the policy matches, converted on first use.
-        let mut versioned = None;
-        for meant in write.meant(policy, bindings, object).await {
-            let (binding, gvr, params) = match meant {
-                Meant::Judged { binding, gvr, params } => (binding, gvr, params),
-                Meant::Misconfigured { binding, why } => {
-                    verdict.misconfigured(policy, binding, &why);
+        let mut converted = None;
+        for policy_match in write.match_bindings(policy, bindings, object).await {
+            let (binding, gvr, params) = match policy_match {
+                PolicyMatch::Applies { binding, gvr, params } => (binding, gvr, params),
+                PolicyMatch::Misconfigured { binding, why } => {
+                    decision.add_misconfiguration(policy, binding, &why);
                     continue;
                 }
             };
-            if versioned.is_none() {
-                versioned = Some(write.versioned(&gvr, object).await);
+            if converted.is_none() {
+                converted = Some(write.convert(&gvr, object).await);
             }
-            let (object, old, request) = match &versioned {
-                Some(Ok(versioned)) => versioned,
+            let (object, old, request) = match &converted {
+                Some(Ok(converted)) => converted,
                 Some(Err(why)) => {
                     let why = format!("failed to convert object version: {why}");
-                    verdict.misconfigured(policy, Some(binding), &why);
+                    decision.add_misconfiguration(policy, Some(binding), &why);
                     continue;
                 }
                 None => continue,
             };
             for params in &params {
                 let (object, old, params) = (object.as_ref(), old.as_ref(), params.as_ref());
-                let (namespace, authorizer) = (write.namespace.as_ref(), Some((&asker, &own)));
+                let (namespace, authorizer) = (write.namespace.as_ref(), Some((&user_authorizer, &own)));
                 let inputs = Inputs { object, old, request, namespace, params, authorizer };
-                verdict.take(policy, binding, evaluate(policy, &inputs));
+                decision.add_findings(policy, binding, evaluate(policy, &inputs));
             }
         }
     }
@@ -95,42 +95,43 @@ impl Admission for ValidatingPolicies {
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
         let Some(configured) = self.0.configured(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
-        let mut verdict = Verdict::default();
+        let mut decision = Decision::default();
         for (policy, bindings) in &configured.policies {
-            self.evaluate_policy(&write, (policy, bindings), object, &mut verdict).await;
-            verdict.publish_annotations(&policy.name, a);
+            self.evaluate_policy(&write, (policy, bindings), object, &mut decision).await;
+            decision.publish_annotations(&policy.name, a);
         }
-        verdict.publish_failures(a);
-        warnings.append(&mut verdict.warnings);
-        match verdict.refused {
+        decision.publish_failures(a);
+        warnings.append(&mut decision.warnings);
+        match decision.denial {
             None => Ok(()),
-            Some((message, reason)) => Err(refusal(a, message, reason)),
+            Some((message, reason)) => Err(denied_error(a, message, reason)),
         }
     }
 }
 
-impl Verdict {
-    fn refuse(&mut self, policy: &Policy, binding: Option<&Binding>, message: &str, reason: Option<String>) {
+impl Decision {
+    fn deny(&mut self, policy: &Policy, binding: Option<&Binding>, message: &str, reason: Option<String>) {
         let by = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
         let message = format!("ValidatingAdmissionPolicy '{}'{by} denied request: {message}", policy.name);
-        self.refused.get_or_insert((message, reason));
+        self.denial.get_or_insert((message, reason));
     }
 
     /// Handles a misconfigured policy or binding.
-    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+    fn add_misconfiguration(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
         if policy.ignore_failure {
             tracing::debug!(policy = policy.name, why, "ignoring a misconfigured policy");
             return;
         }
         let what = if binding.is_some() { "binding" } else { "policy" };
-        self.refuse(policy, binding, &format!("failed to configure {what}: {why}"), None);
+        self.deny(policy, binding, &format!("failed to configure {what}: {why}"), None);
     }
 
-    fn take(&mut self, policy: &Policy, binding: &Binding, findings: Findings) {
+    /// Adds the findings of one evaluation: violations by the actions of the binding, and audit annotations.
+    fn add_findings(&mut self, policy: &Policy, binding: &Binding, findings: Findings) {
         for violation in findings.violations {
             for action in &binding.actions {
                 match action.as_str() {
-                    "Deny" => self.refuse(policy, Some(binding), &violation.message, violation.reason.clone()),
+                    "Deny" => self.deny(policy, Some(binding), &violation.message, violation.reason.clone()),
                     "Audit" => self.failures.push(json!({
                         "message": violation.message, "policy": policy.name, "binding": binding.name,
                         "expressionIndex": violation.index, "validationActions": binding.actions,
@@ -143,7 +144,7 @@ impl Verdict {
             }
         }
         for message in findings.failed_annotations {
-            self.refuse(policy, Some(binding), &message, None);
+            self.deny(policy, Some(binding), &message, None);
         }
         for (key, mut value) in findings.annotations {
             if value.len() > MAX_ANNOTATION {
@@ -161,7 +162,7 @@ impl Verdict {
     fn publish_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
         for (key, values) in std::mem::take(&mut self.annotations) {
             if let Some(record) = &a.ctx.record {
-                record.note(&format!("{policy}/{key}"), &values.join(", "));
+                record.annotate(&format!("{policy}/{key}"), &values.join(", "));
             }
         }
     }
@@ -171,13 +172,13 @@ impl Verdict {
         self.failures.truncate(MAX_FAILURES);
         if let Some(record) = a.ctx.record.as_ref().filter(|_| !self.failures.is_empty()) {
             let failures = Value::Array(std::mem::take(&mut self.failures));
-            record.note("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
+            record.annotate("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
         }
     }
 }
 
 /// The error for a denied write.
-fn refusal(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
+fn denied_error(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
     let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, &message);
     let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| "Invalid".to_owned());
     error.code = match reason.as_str() {

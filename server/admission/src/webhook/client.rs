@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
 use crowsnest_apiserver::yaml;
 use crowsnest_component_base::body;
@@ -57,10 +57,10 @@ impl WebhookClient {
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
         // Responses have the size limit of requests.
-        let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
+        let body = body::collect(response.into_body(), MAX_REQUEST_BODY_BYTES).await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
-            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(
+            return Err(CallError::Status(crowsnest_apimachinery::response_error::error_message(
                 status.as_u16(),
                 media.starts_with("text/"),
                 &body,

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use crowsnest_cel::authorizer::AccessChecker;
-use crowsnest_cel::with_base;
+use crowsnest_cel::with_base_scope;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
 use crowsnest_registry::storage::Revision;
@@ -25,7 +25,7 @@ use serde_json::Value;
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
-use crate::environment::{Environment, in_request_version, in_version, namespace_of};
+use crate::environment::{Environment, convert_to_request_version, convert_to_version, namespace_of};
 
 /// The parsed configurations of one kind, at a revision of their resource.
 #[derive(Debug, Default)]
@@ -92,16 +92,16 @@ impl Webhooks {
     }
 
     /// True if a mutating webhook has rules for this write.
-    pub fn mutating_concern(&self, a: &Attributes<'_>) -> bool {
-        self.concern(&self.mutating, a)
+    pub fn has_mutating_rules_for(&self, a: &Attributes<'_>) -> bool {
+        self.has_rules_for(&self.mutating, a)
     }
 
     /// True if a validating webhook has rules for this write.
-    pub fn validating_concern(&self, a: &Attributes<'_>) -> bool {
-        self.concern(&self.validating, a)
+    pub fn has_validating_rules_for(&self, a: &Attributes<'_>) -> bool {
+        self.has_rules_for(&self.validating, a)
     }
 
-    fn concern(&self, source: &Source, a: &Attributes<'_>) -> bool {
+    fn has_rules_for(&self, source: &Source, a: &Attributes<'_>) -> bool {
         if matching::exempt(&a.resource.gvr) {
             return false;
         }
@@ -130,8 +130,8 @@ impl Webhooks {
             true => Ok(true),
             // Conditions see the objects in the version that the webhook receives.
             false if matched.gvr != a.resource.gvr => {
-                let object = in_version(&matched.gvr, a, object).await.map_err(ApiError::internal)?;
-                let old = in_version(&matched.gvr, a, a.old).await.map_err(ApiError::internal)?;
+                let object = convert_to_version(&matched.gvr, a, object).await.map_err(ApiError::internal)?;
+                let old = convert_to_version(&matched.gvr, a, a.old).await.map_err(ApiError::internal)?;
                 self.hold(webhook, a, &matched.gvr, [object.as_ref(), old.as_ref()])
             }
             false => self.hold(webhook, a, &matched.gvr, [object, a.old]),
@@ -158,10 +158,10 @@ impl Webhooks {
         let mut request = review::request(a, gvr, "", None, None);
         // The kind is that of the webhook's version, the resource that of the request.
         request["resource"] = request["requestResource"].clone();
-        let (asker, own) = expression::asker(&self.access_checker, a);
-        let authorizer = Some((&asker, &own));
+        let (user_authorizer, own) = expression::user_authorizer(&self.access_checker, a);
+        let authorizer = Some((&user_authorizer, &own));
         let inputs = Inputs { object, old, request: &request, namespace: None, params: None, authorizer };
-        with_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base)))
+        with_base_scope(|base| expression::evaluate_conditions(&webhook.conditions, &inputs.scope(base)))
     }
 
     /// Calls a webhook and parses its response. `Ok(None)` means that it failed under failure policy `Ignore`.
@@ -183,7 +183,7 @@ impl Webhooks {
             Ok(answer) => {
                 if let Some(record) = &a.ctx.record {
                     for (key, value) in &answer.annotations {
-                        record.note(&format!("{}/{key}", webhook.name), value);
+                        record.annotate(&format!("{}/{key}", webhook.name), value);
                     }
                 }
                 Ok(Some(answer))
@@ -207,8 +207,8 @@ impl Webhooks {
         let version =
             webhook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
         let target = webhook.target.as_ref().map_err(|e| format!("failed to call webhook: {e}"))?;
-        let sent = in_version(&call.gvr, a, object).await?;
-        let old = in_version(&call.gvr, a, a.old).await?;
+        let sent = convert_to_version(&call.gvr, a, object).await?;
+        let old = convert_to_version(&call.gvr, a, a.old).await?;
         let uid = uuid::Uuid::new_v4().to_string();
         let review = review::review(version, review::request(a, &call.gvr, &uid, sent.as_ref(), old.as_ref()));
         let answer = self
@@ -271,13 +271,13 @@ impl Webhooks {
         let before = if call.gvr == a.resource.gvr {
             object.clone()
         } else {
-            in_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
+            convert_to_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
         };
         let mut patched = patching::apply(&before, &answer.patch).map_err(ApiError::internal)?;
-        if !a.resource.is_custom() || a.of_own_kind().is_some() {
+        if !a.resource.is_custom() || a.subresource_of_other_kind().is_some() {
             patched = patching::read_again(&before, patched).map_err(ApiError::internal)?;
         }
-        *object = in_request_version(&call.gvr, a, patched).await?;
+        *object = convert_to_request_version(&call.gvr, a, patched).await?;
         Ok(())
     }
 

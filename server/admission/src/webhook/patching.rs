@@ -3,7 +3,7 @@
 //! Errors have the wording of kube-apiserver's patch library.
 
 use base64::Engine;
-use crowsnest_apimachinery::json_patch::{self, Copied};
+use crowsnest_apimachinery::json_patch::{self, CopiedBytes};
 use crowsnest_schema::decode::{self, Expected};
 use crowsnest_schema::patch::go_kind;
 use crowsnest_schema::set::SchemaSet;
@@ -42,13 +42,13 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
 
 /// Applies operations in order; an error names the failed one.
 pub fn apply(object: &Value, operations: &[Value]) -> Result<Value, String> {
-    let (mut current, mut copied) = (object.clone(), Copied::default());
+    let (mut current, mut copied) = (object.clone(), CopiedBytes::default());
     operations.iter().try_for_each(|operation| step(&mut current, operation, &mut copied))?;
     Ok(current)
 }
 
 /// Applies one operation; `copied` counts copied bytes of the whole patch.
-pub fn step(object: &mut Value, operation: &Value, copied: &mut Copied) -> Result<(), String> {
+pub fn step(object: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Result<(), String> {
     // A failed move has already removed its value.
     let before = (operation["op"] == "move").then(|| object.clone());
     json_patch::apply(object, operation, copied).ok_or_else(|| failure(before.as_ref().unwrap_or(object), operation))
@@ -153,13 +153,13 @@ pub fn read_again(before: &Value, mut changed: Value) -> Result<Value, String> {
     }
     let (claimed_version, claimed) = (text(&changed, "apiVersion"), text(&changed, "kind"));
     let expected = Expected { group, version, kind: &kind, schema: schema.as_deref() };
-    let other = decode::other_kind(&claimed_version, &claimed, &expected);
+    let other = decode::kind_mismatch(&claimed_version, &claimed, &expected);
     let (claimed_group, claimed_version) = claimed_version.split_once('/').unwrap_or(("", &claimed_version));
     let Some(schema) = builtin.kind(claimed_group, claimed_version, &claimed) else {
         return other.map_or(Ok(changed), Err);
     };
     let decoded = decode::decode_value(changed, &schema);
-    match decoded.wrong.or(other) {
+    match decoded.type_error.or(other) {
         Some(why) => Err(why),
         None => Ok(decoded.object),
     }

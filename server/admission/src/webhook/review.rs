@@ -57,7 +57,7 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
 
 /// Kind and request kind; those of the subresource if it has its own kind.
 fn kinds(a: &Attributes<'_>, gvr: &Gvr) -> (Value, Value) {
-    let of = |gvr: &Gvr| match a.of_own_kind() {
+    let of = |gvr: &Gvr| match a.subresource_of_other_kind() {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
         None => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
     };
@@ -207,7 +207,7 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
         }
         let schema = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.Status");
         if let (Some(schema), "status") = (schema, key.as_str())
-            && let Some(wrong) = decode_value(value.clone(), &schema).wrong
+            && let Some(wrong) = decode_value(value.clone(), &schema).type_error
         {
             return Err(wrong.replacen("Go struct field Status.", "Go struct field Status.response.status.", 1));
         }

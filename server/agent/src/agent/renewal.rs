@@ -26,7 +26,7 @@ use super::figures::AgentMetrics;
 use crowsnest_process::data_dir::write_private;
 
 /// Time to wait for the signed certificate.
-const SIGNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(300);
+const SIGNING_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// Validity period of a certificate in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,48 +38,49 @@ struct Validity {
 /// Outcome of a check.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The certificate is not due.
-    Holds,
+    /// The certificate is not due for renewal.
+    NotDue,
     Renewed(Validity),
-    /// Another process wrote the kubeconfig meanwhile.
-    Overtaken,
-    /// The kubeconfig has no inline certificate; its credentials are renewed elsewhere.
-    OfOthers,
+    /// Another process wrote the kubeconfig at the same time, so the new certificate is discarded.
+    Conflict,
+    /// The kubeconfig has no inline certificate, so there is nothing to renew here.
+    NoInlineCertificate,
 }
 
-/// Location of the kubeconfig, and its content.
-enum Kept {
+/// Source of the kubeconfig, to which the renewed one is written.
+enum KubeconfigLocation {
     File(PathBuf),
     Secret { secrets: Api<Secret>, secret: Box<Secret>, key: String },
 }
 
-/// Checks at intervals until the agent stops. A failed check is retried with the next one.
-pub(super) async fn keep(
+/// Checks the certificate at intervals, and renews it when it is due, until the agent stops. A failed check is retried
+/// after the next interval.
+pub(super) async fn run(
     config: &Config,
     rotation: &Rotation,
     member: &kube::Config,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         let now = jiff::Timestamp::now().as_second();
-        let outcome = stop.run_until_cancelled(look((config, rotation), member, agent_metrics, now)).await;
+        let outcome = stop.run_until_cancelled(renew_if_due((config, rotation), member, agent_metrics, now)).await;
         match outcome {
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
                 let until = jiff::Timestamp::from_second(validity.until).unwrap_or(jiff::Timestamp::MAX);
                 tracing::info!(%until, "renewed the agent's certificate");
             }
-            Some(Ok(Outcome::Overtaken)) => tracing::info!("another agent renewed the certificate"),
+            Some(Ok(Outcome::Conflict)) => tracing::info!("another agent renewed the certificate"),
             // Logged once; the kubeconfig is unlikely to change.
-            Some(Ok(Outcome::OfOthers)) if !is_told => {
-                is_told = true;
+            Some(Ok(Outcome::NoInlineCertificate)) if !is_logged => {
+                is_logged = true;
                 tracing::info!(
                     "--enable-cert-rotation has no effect: the agent's kubeconfig has no client-certificate-data"
                 );
             }
-            Some(Ok(Outcome::Holds | Outcome::OfOthers)) => {}
+            Some(Ok(Outcome::NotDue | Outcome::NoInlineCertificate)) => {}
             Some(Err(error)) => {
                 tracing::warn!(error = %format_args!("{error:#}"), "cannot renew the agent's certificate; will retry");
             }
@@ -92,19 +93,20 @@ pub(super) async fn keep(
     }
 }
 
-async fn look(
+/// Renews the certificate if it is due at `now`, in Unix seconds.
+async fn renew_if_due(
     (config, rotation): (&Config, &Rotation),
     member: &kube::Config,
     agent_metrics: &AgentMetrics,
     now: i64,
 ) -> anyhow::Result<Outcome> {
-    let (kept, text) = Kept::read(config, rotation, member).await?;
+    let (location, text) = KubeconfigLocation::read(config, rotation, member).await?;
     let kubeconfig: Value = serde_saphyr::from_str(&text).context("cannot parse the agent's kubeconfig")?;
     let context = config.control_plane_context.as_deref();
-    let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::OfOthers) };
+    let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::NoInlineCertificate) };
     let validity = Validity::of(&certificate)?;
     if !validity.is_due(rotation.remaining_time_threshold, now) {
-        return Ok(Outcome::Holds);
+        return Ok(Outcome::NotDue);
     }
     if validity.until <= now {
         bail!("the certificate has expired; delete the agent and register the cluster again with `crowsnest register`");
@@ -112,12 +114,12 @@ async fn look(
     let request = CertificateRequest {
         cluster: &config.cluster_name,
         seconds: rotation.expiration_seconds,
-        timeout: SIGNED_WITHIN,
+        timeout: SIGNING_TIMEOUT,
     };
     let issued = request.submit(super::control_plane(config, agent_metrics).await?).await?;
     let renewed = with_certificate(kubeconfig, context, &issued)?;
     let next = Validity::of(issued.certificate.as_bytes())?;
-    Ok(if kept.write(yaml::written(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Overtaken })
+    Ok(if location.write(yaml::to_yaml(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Conflict })
 }
 
 impl Validity {
@@ -128,7 +130,7 @@ impl Validity {
         Ok(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
     }
 
-    /// True if at most this share of the lifetime is left.
+    /// True if at most this fraction of the lifetime is left.
     fn is_due(self, threshold: f64, now: i64) -> bool {
         (self.until - now) as f64 <= (self.until - self.from) as f64 * threshold
     }
@@ -165,7 +167,7 @@ fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issue
     Ok(kubeconfig)
 }
 
-impl Kept {
+impl KubeconfigLocation {
     /// Reads the Secret itself, because mounted Secrets are updated with delay.
     async fn read(config: &Config, rotation: &Rotation, member: &kube::Config) -> anyhow::Result<(Self, String)> {
         let file = &config.control_plane_kubeconfig;
@@ -237,8 +239,8 @@ mod tests {
 
     #[rstest::rstest]
     #[case::new("2026-01-02T00:00:00Z", 0.2, false)]
-    #[case::a_bit_more("2026-01-08T23:59:59Z", 0.2, false)]
-    #[case::a_fifth("2026-01-09T00:00:00Z", 0.2, true)]
+    #[case::before_the_threshold("2026-01-08T23:59:59Z", 0.2, false)]
+    #[case::at_the_threshold("2026-01-09T00:00:00Z", 0.2, true)]
     #[case::half("2026-01-06T00:00:00Z", 0.5, true)]
     #[case::expired("2026-02-01T00:00:00Z", 0.2, true)]
     fn certificates_are_renewed_at_the_threshold(

@@ -56,6 +56,7 @@ fn container(cpu: &str) -> Value {
     json!({"containers": [{"name": "web", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]})
 }
 
+/// Creates the nodes, pods and workloads that [`TestEstimator`] describes.
 async fn fill(member: &Objects) {
     let (node, pod) = (resource("", "nodes", "Node", false), resource("", "pods", "Pod", true));
     for name in ["n1", "n2"] {
@@ -126,8 +127,8 @@ impl TestEstimator {
             let write =
                 |what: &str, text: &str| std::fs::write(files.path().join(format!("{name}-{what}")), text).unwrap();
             write("ca.crt", authority.certificate());
-            let server = authority.server(&["127.0.0.1".to_owned()]).unwrap();
-            let client = authority.client("karmada-scheduler", &[]).unwrap();
+            let server = authority.issue_serving_certificate(&["127.0.0.1".to_owned()]).unwrap();
+            let client = authority.issue_client_certificate("karmada-scheduler", &[]).unwrap();
             for (what, credentials) in [("server", server), ("client", client)] {
                 write(&format!("{what}.crt"), &credentials.certificate);
                 write(&format!("{what}.key"), &credentials.key);
@@ -143,10 +144,10 @@ impl TestEstimator {
         };
         let stop = CancellationToken::new();
         let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD)).await.unwrap();
-        let member_cache = Member::new(member.admin(), Gates::default());
-        let (following, until) = (Arc::clone(&member_cache), stop.clone());
-        member.spawn("the estimator's member", async move { following.run(until).await });
-        member_cache.listed().await;
+        let member_cache = MemberCache::new(member.admin(), Gates::default());
+        let (cache, stop_token) = (Arc::clone(&member_cache), stop.clone());
+        member.spawn("the estimator's member", async move { cache.run(stop_token).await });
+        member_cache.wait_listed().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), member_cache)));
@@ -170,7 +171,7 @@ impl TestEstimator {
             identity: client.map(|one| (file(&format!("{one}-client.crt")), file(&format!("{one}-client.key")))),
             ..EstimatorOptions::default()
         };
-        Estimators::open(options).unwrap()
+        Estimators::new(options).unwrap()
     }
 
     async fn replicas(&self, estimators: &Estimators, cluster: &str, cpu: &str) -> Result<i32, String> {
@@ -195,16 +196,16 @@ impl Drop for TestEstimator {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn estimates_are_answered() {
+async fn estimates_are_returned() {
     let estimator = TestEstimator::start(Security::Mutual).await;
     let estimators = estimator.clients(Some("ours"), Some("ours"));
     // The first node has two CPUs left, the second four.
     assert_eq!(estimator.replicas(&estimators, "m1", "1").await, Ok(6));
     assert_eq!(estimator.replicas(&estimators, "m1", "3").await, Ok(1));
     assert_eq!(estimator.replicas(&estimators, "m1", "9").await, Ok(0));
-    let wrong = estimator.replicas(&estimators, "m2", "1").await.unwrap_err();
+    let error = estimator.replicas(&estimators, "m2", "1").await.unwrap_err();
     assert_eq!(
-        wrong,
+        error,
         "gRPC request cluster(m1) estimator error when calling MaxAvailableReplicas: \
          cluster name does not match, got: m2, desire: m1"
     );
@@ -217,15 +218,15 @@ async fn estimates_are_answered() {
             "replicaRequirements": {"resourceRequest": {"cpu": cpu}}});
         wire::Component::from(&serde_json::from_value::<work::Component>(component).unwrap())
     };
-    let sets = |assumed_workloads| wire::MaxAvailableComponentSetsRequest {
+    let request = |assumed_workloads| wire::MaxAvailableComponentSetsRequest {
         cluster: "m1".to_owned(),
         components: vec![component("1", 2)],
         namespace: "default".to_owned(),
         assumed_workloads,
     };
-    assert_eq!(estimators.max_available_component_sets(target, sets(Vec::new())).await.unwrap(), 3);
-    let given = wire::AssumedWorkload { namespace: "other".to_owned(), components: vec![component("1", 3)] };
-    assert_eq!(estimators.max_available_component_sets(target, sets(vec![given])).await.unwrap(), 1);
+    assert_eq!(estimators.max_available_component_sets(target, request(Vec::new())).await.unwrap(), 3);
+    let assumed = wire::AssumedWorkload { namespace: "other".to_owned(), components: vec![component("1", 3)] };
+    assert_eq!(estimators.max_available_component_sets(target, request(vec![assumed])).await.unwrap(), 1);
 
     let unschedulable = |kind: &str, name: &str, threshold: i64| wire::UnschedulableReplicasRequest {
         cluster: "m1".to_owned(),
@@ -244,8 +245,8 @@ async fn estimates_are_answered() {
     assert!(error.ends_with("kind(StatefulSet) of workload(default/web) is not supported"), "{error}");
     let error = count(unschedulable("Deployment", "none", 0)).await.unwrap_err();
     assert!(error.ends_with("deployments.apps \"none\" not found"), "{error}");
-    let nothing = wire::UnschedulableReplicasRequest { resource: None, ..unschedulable("", "", 0) };
-    assert!(count(nothing).await.unwrap_err().ends_with("resource is nil"));
+    let without_resource = wire::UnschedulableReplicasRequest { resource: None, ..unschedulable("", "", 0) };
+    assert!(count(without_resource).await.unwrap_err().ends_with("resource is nil"));
 }
 
 #[rstest]
@@ -264,11 +265,11 @@ async fn clients_are_verified(
     #[case] expected: bool,
 ) {
     let estimator = TestEstimator::start(security).await;
-    let answer = estimator.replicas(&estimator.clients(ca, client), "m1", "1").await;
-    assert_eq!(answer.as_ref().ok(), expected.then_some(&6), "{answer:?}");
+    let result = estimator.replicas(&estimator.clients(ca, client), "m1", "1").await;
+    assert_eq!(result.as_ref().ok(), expected.then_some(&6), "{result:?}");
 }
 
-/// True if a handshake with this TLS version succeeds.
+/// Returns true if a handshake with this TLS version succeeds.
 async fn handshake_succeeds(
     estimator: &TestEstimator,
     version: &'static rustls::SupportedProtocolVersion,
@@ -301,12 +302,12 @@ fn metrics_match_karmada() {
     metrics.record("MaxAvailableReplicas", Instant::now(), true);
     let mut text = String::new();
     encode(&mut text, &metrics.registry).unwrap();
-    let counted =
+    let expected =
         "karmada_scheduler_estimator_estimating_request_total{result=\"success\",type=\"MaxAvailableReplicas\"} 1";
-    assert!(text.contains(counted), "{text}");
-    let timed = "karmada_scheduler_estimator_estimating_algorithm_duration_seconds_count";
+    assert!(text.contains(expected), "{text}");
+    let duration = "karmada_scheduler_estimator_estimating_algorithm_duration_seconds_count";
     assert!(
-        text.contains(&format!("{timed}{{result=\"success\",type=\"MaxAvailableReplicas\",step=\"Total\"}} 1")),
+        text.contains(&format!("{duration}{{result=\"success\",type=\"MaxAvailableReplicas\",step=\"Total\"}} 1")),
         "{text}"
     );
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::body::{Coverage, invalid};
 use super::page::Page;
-use super::validation::{self, Covered, Removal};
+use super::validation::{self, Removal, ValidatedCoverage};
 
 /// A cluster that the caller may see, before its evaluation.
 pub(super) struct CoveredCluster<'c> {
@@ -38,14 +38,14 @@ pub(super) enum Outcome {
 }
 
 /// Validates a review; `own` is the result for the fields that only its kind has.
-pub(super) fn validated<T>(
+pub(super) fn validate<T>(
     kind: &str,
     coverage: &Coverage,
     clusters: &[ClusterRules],
     own: Result<T, Vec<FieldError>>,
-) -> Result<(Covered, T), ApiError> {
+) -> Result<(ValidatedCoverage, T), ApiError> {
     let known: BTreeSet<&str> = clusters.iter().map(|rules| rules.cluster.as_str()).collect();
-    match (validation::covered(coverage, &known), own) {
+    match (validation::validate_coverage(coverage, &known), own) {
         (Ok(covered), Ok(own)) => Ok((covered, own)),
         (covered, own) => {
             let errors = own.err().into_iter().flatten().chain(covered.err().into_iter().flatten());
@@ -54,7 +54,7 @@ pub(super) fn validated<T>(
     }
 }
 
-impl Covered {
+impl ValidatedCoverage {
     pub fn includes(&self, rules: &ClusterRules) -> bool {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(rules.cluster.as_str()))
     }
@@ -80,7 +80,7 @@ impl Covered {
     }
 
     /// True if indirect paths are searched. They are in the first page only.
-    pub fn searches(&self) -> bool {
+    pub fn includes_indirect(&self) -> bool {
         self.indirect && self.after.is_none()
     }
 

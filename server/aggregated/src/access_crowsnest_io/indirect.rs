@@ -1,4 +1,4 @@
-//! Indirect paths of a review: limited in number and time, because a search uses a thread.
+//! Indirect paths of a review. Their number and the time of the search are limited, because a search occupies a thread.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +10,28 @@ use tokio::sync::Semaphore;
 use super::render::PathRenderer;
 
 /// Maximum number of paths in a response.
-const MOST_PATHS: usize = 1000;
+const MAX_PATHS: usize = 1000;
 /// Time after which no further cluster is searched.
-const SEARCH_WITHIN: Duration = Duration::from_secs(10);
-/// Concurrent searches of all callers; others wait.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of concurrent searches of all callers; further reviews wait.
 static SEARCHES: Semaphore = Semaphore::const_new(2);
 
-/// Evaluates a review on a thread of its own: the rules of a fleet are too many for one that serves connections.
+/// Evaluates a review on a blocking thread, because the rules of a fleet take too long to evaluate on a thread that serves
+/// connections.
 pub(super) async fn evaluate(
     indirect: bool,
     review: impl FnOnce() -> Value + Send + 'static,
 ) -> Result<Value, ApiError> {
     let permit = if indirect { Some(SEARCHES.acquire().await.map_err(ApiError::internal)?) } else { None };
     let evaluation = move || {
-        // Held by the thread, which does not end with the request.
+        // The thread holds the permit, because it continues if the request is cancelled.
         let _permit = permit;
         review()
     };
     tokio::task::spawn_blocking(evaluation).await.map_err(ApiError::internal)
 }
 
-/// Paths in all clusters.
+/// Indirect paths in all clusters, within the limits.
 pub(super) struct IndirectPaths {
     deadline: Instant,
     paths: Vec<Value>,
@@ -39,12 +40,12 @@ pub(super) struct IndirectPaths {
 
 impl IndirectPaths {
     pub fn new() -> Self {
-        Self { deadline: Instant::now() + SEARCH_WITHIN, paths: Vec::new(), warnings: Vec::new() }
+        Self { deadline: Instant::now() + SEARCH_TIMEOUT, paths: Vec::new(), warnings: Vec::new() }
     }
 
     /// False, with a warning, if a limit is reached, so that the cluster is not searched.
     pub fn may_search(&mut self, cluster: &str) -> bool {
-        let has_room = self.paths.len() < MOST_PATHS && Instant::now() < self.deadline;
+        let has_room = self.paths.len() < MAX_PATHS && Instant::now() < self.deadline;
         if !has_room {
             self.warnings.push(format!("indirect paths in cluster {cluster} were not searched: a limit was reached"));
         }
@@ -53,7 +54,7 @@ impl IndirectPaths {
 
     /// Adds the paths of a cluster.
     pub fn add(&mut self, found: &Paths<'_>, renderer: &PathRenderer<'_>) {
-        let room = MOST_PATHS.saturating_sub(self.paths.len());
+        let room = MAX_PATHS.saturating_sub(self.paths.len());
         if found.truncated || found.paths.len() > room {
             let cluster = renderer.cluster;
             self.warnings.push(format!("some indirect paths in cluster {cluster} are omitted: there are too many"));

@@ -6,7 +6,9 @@ use super::NAME;
 use crate::resource::Definition;
 use crate::resource::openapi::{Document, schema_name};
 use crate::resource::registry::VERSION;
-use crate::resource::schema::{JSON, body, flag, list, number, object, reference, responses, status_schema, text};
+use crate::resource::schema::{
+    JSON, body, boolean, integer, list, object, reference, responses, status_schema, string,
+};
 
 const FAILURES: [(&str, &str); 4] = [
     ("400", "The body cannot be parsed."),
@@ -47,27 +49,27 @@ pub(super) fn schemas() -> Map<String, Value> {
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
-    let texts = || list(text());
+    let texts = || list(string());
     let rule = json!({"verbs": texts(), "apiGroups": texts(), "resources": texts(), "resourceNames": texts(),
         "nonResourceURLs": texts()});
-    let reference = json!({"kind": text(), "namespace": text(), "name": text()});
-    let removal = json!({"cluster": text(), "kind": one_of(&["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]),
-        "namespace": text(), "name": text()});
+    let reference = json!({"kind": string(), "namespace": string(), "name": string()});
+    let removal = json!({"cluster": string(), "kind": one_of(&["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]),
+        "namespace": string(), "name": string()});
     let grant = |more: (&str, Value)| {
-        let mut fields = json!({"cluster": text(), "subject": of("Reference"), "scope": one_of(&["Cluster", "Namespace"]),
-            "namespace": text(), "binding": of("Reference"), "role": of("Reference"),
+        let mut fields = json!({"cluster": string(), "subject": of("Reference"), "scope": one_of(&["Cluster", "Namespace"]),
+            "namespace": string(), "binding": of("Reference"), "role": of("Reference"),
             "aggregatedFrom": described(texts(), "ClusterRoles from which an aggregated role has the rule."),
-            "implicit": described(flag(), "True for the right of system:masters, which no binding grants.")});
+            "implicit": described(boolean(), "True for the right of system:masters, which no binding grants.")});
         fields[more.0] = more.1;
         object(fields, &["namespace", "binding", "role", "aggregatedFrom", "implicit"])
     };
-    let right = json!({"verb": text(), "group": text(), "resource": text(), "subresource": text(), "namespace": text(),
-        "name": text(), "path": text(), "grant": of("Grant")});
-    let step = json!({"type": text(), "reaches": of("Reference"), "rights": list(of("Right"))});
-    let path = json!({"cluster": text(), "subject": of("Reference"), "subjectCluster": text(), "steps": list(of("Step")),
+    let right = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
+        "name": string(), "path": string(), "grant": of("Grant")});
+    let step = json!({"type": string(), "reaches": of("Reference"), "rights": list(of("Right"))});
+    let path = json!({"cluster": string(), "subject": of("Reference"), "subjectCluster": string(), "steps": list(of("Step")),
         "grant": of("Grant")});
-    let cluster = json!({"name": text(), "state": one_of(&["Complete", "Stale", "Unknown"]), "evaluationError": text(),
-        "ageSeconds": number()});
+    let cluster = json!({"name": string(), "state": one_of(&["Complete", "Stale", "Unknown"]), "evaluationError": string(),
+        "ageSeconds": integer()});
     vec![
         ("Rule", object(rule, &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"])),
         ("Reference", object(reference, &["namespace"])),
@@ -85,12 +87,12 @@ fn parts() -> Vec<(&'static str, Value)> {
 /// Fields of the spec that both kinds have.
 fn coverage() -> Value {
     json!({
-        "clusters": described(list(text()), "Clusters to review (default: all that the caller may see)."),
-        "namespaces": described(list(text()), "Namespaces to review; * means all."),
+        "clusters": described(list(string()), "Clusters to review (default: all that the caller may see)."),
+        "namespaces": described(list(string()), "Namespaces to review; * means all."),
         "without": described(list(of("Removal")), "RBAC objects that are left out; nothing is written."),
-        "indirect": described(flag(), "Search for indirect paths of at most four steps."),
-        "limit": described(number(), "Maximum number of rows (default and maximum 1000)."),
-        "continue": described(text(), "Token of the previous page."),
+        "indirect": described(boolean(), "Search for indirect paths of at most four steps."),
+        "limit": described(integer(), "Maximum number of rows (default and maximum 1000)."),
+        "continue": described(string(), "Token of the previous page."),
     })
 }
 
@@ -100,8 +102,8 @@ fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Va
     let optional: Vec<String> = fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let spec = object(fields, &optional.iter().map(String::as_str).collect::<Vec<_>>());
     let mut status = json!({granted: list(of(item)), "lost": list(of(item)), "remaining": list(of(item)),
-        "indirect": list(of("Path")), "clusters": list(of("Cluster")), "warnings": list(text()), "continue": text(),
-        "remainingItemCount": number()});
+        "indirect": list(of("Path")), "clusters": list(of("Cluster")), "warnings": list(string()), "continue": string(),
+        "remainingItemCount": integer()});
     extend(&mut status, more);
     let status = object(status, &[granted, "lost", "remaining", "indirect", "continue", "remainingItemCount"]);
     body(
@@ -118,17 +120,17 @@ fn extend(fields: &mut Value, more: Value) {
 }
 
 fn resource_access() -> (&'static str, Value) {
-    let resource = json!({"verb": text(), "group": text(), "version": text(), "resource": text(), "subresource": text(),
-        "namespace": text(), "name": text()});
+    let resource = json!({"verb": string(), "group": string(), "version": string(), "resource": string(), "subresource": string(),
+        "namespace": string(), "name": string()});
     let resource = object(resource, &["group", "version", "subresource", "namespace", "name"]);
-    let path = object(json!({"verb": text(), "path": text()}), &[]);
+    let path = object(json!({"verb": string(), "path": string()}), &[]);
     let spec = json!({"resourceAttributes": resource, "nonResourceAttributes": path});
     ("ResourceAccessReview", review("ResourceAccessReview", spec, "grants", "Grant", json!({})))
 }
 
 fn subject_rules() -> (&'static str, Value) {
-    let spec = json!({"user": text(), "uid": text(), "groups": list(text())});
-    let groups = described(list(text()), "Groups of the subject, with those that API servers add.");
+    let spec = json!({"user": string(), "uid": string(), "groups": list(string())});
+    let groups = described(list(string()), "Groups of the subject, with those that API servers add.");
     let more = json!({"groups": groups});
     ("SubjectRulesReview", review("SubjectRulesReview", spec, "roles", "HeldRole", more))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Default and maximum number of rows per page.
-pub(super) const LARGEST_PAGE: usize = 1000;
+pub(super) const MAX_PAGE_SIZE: usize = 1000;
 
 /// Position of a row: cluster, namespace and name of the binding, and the number of the row of this binding. Rows that need no
 /// binding have an empty name.

@@ -11,7 +11,7 @@ use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::{Value, json};
 
 /// Maximum number of missing roles that are named per cluster.
-const MOST_MISSING: usize = 5;
+const MAX_MISSING: usize = 5;
 
 /// The rules of `system:masters`, which no binding grants: all resources, and all non-resource URLs.
 fn rules_of_masters() -> [Value; 2] {
@@ -162,9 +162,9 @@ pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRol
     if !hidden.is_empty() && !matches!(rules.state, RulesState::Unknown { .. }) {
         errors.push(format!("you cannot list all {}", hidden.join(", ")));
     }
-    let named = missing.iter().take(MOST_MISSING).map(missing_role);
+    let named = missing.iter().take(MAX_MISSING).map(missing_role);
     errors.extend(named);
-    if let Some(more) = missing.len().checked_sub(MOST_MISSING).filter(|more| *more > 0) {
+    if let Some(more) = missing.len().checked_sub(MAX_MISSING).filter(|more| *more > 0) {
         errors.push(format!("{more} more bindings reference missing roles"));
     }
     shown["state"] = state.into();

@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use super::API_VERSION;
 use super::body::{self, ActionSpec};
-use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, validated, view};
+use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
-use super::validation::{self, Covered};
-use crate::request::audit::Reached;
+use super::validation::{self, ValidatedCoverage};
+use crate::request::audit::AuditObserver;
 use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::{CREATE, Call, Definition, Paths, Resource};
@@ -56,11 +56,11 @@ impl Resource for ResourceAccessReviews {
     }
 }
 
-/// A validated review.
-struct Question {
+/// A ResourceAccessReview after validation.
+struct ValidatedReview {
     action: Action,
     scope: Scope,
-    covered: Covered,
+    covered: ValidatedCoverage,
     /// Namespaces and names of the Secrets with the credentials of each cluster.
     credentials: BTreeMap<String, Vec<(String, String)>>,
     warnings: Vec<String>,
@@ -70,52 +70,60 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let running = server.running()?;
     let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
-    let requested = validation::action(&spec, &coverage);
-    let (covered, (action, scope)) = validated(KIND, &coverage, &clusters, requested)?;
+    let requested = validation::validate_action(&spec, &coverage);
+    let (covered, (action, scope)) = validate(KIND, &coverage, &clusters, requested)?;
     audit(context, &covered, &clusters);
-    let warnings = not_served(running, &covered, &clusters, &action).into_iter().collect();
-    let question = Question { action, scope, covered, credentials: credentials(running), warnings };
-    let status = evaluate(question.covered.indirect, move || question.status(&clusters)).await?;
-    Ok(answer(KIND, sent, status))
+    let warnings = unserved_warning(running, &covered, &clusters, &action).into_iter().collect();
+    let review = ValidatedReview { action, scope, covered, credentials: credentials(running), warnings };
+    let status = evaluate(review.covered.indirect, move || review.status(&clusters)).await?;
+    Ok(review_response(KIND, sent, status))
 }
 
-/// A review with its status.
-pub(super) fn answer(kind: &str, spec: Value, status: Value) -> Response {
+/// The response to a review: the review with its status.
+pub(super) fn review_response(kind: &str, spec: Value, status: Value) -> Response {
     let body = json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {}, "spec": spec, "status": status});
     reply(StatusCode::CREATED, &body)
 }
 
-/// Adds the reviewed clusters to the audit event: reviews are reconnaissance.
-pub(super) fn audit(context: &RequestContext, covered: &Covered, clusters: &[ClusterRules]) {
+/// Adds the reviewed clusters to the audit event, because an attacker can use reviews to find targets.
+pub(super) fn audit(context: &RequestContext, covered: &ValidatedCoverage, clusters: &[ClusterRules]) {
     if let Some(record) = &context.audit {
         let reviewed = clusters.iter().filter(|rules| covered.includes(rules));
         let names: Vec<_> = reviewed.map(|rules| rules.cluster.clone()).collect();
-        Reached(Arc::clone(record)).reads(&names);
+        AuditObserver(Arc::clone(record)).record_clusters(&names);
     }
 }
 
+/// Namespaces and names of the Secrets with the credentials of each member.
 fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
     let members = running.fleet.members().into_iter();
-    let of = |member: &Arc<crowsnest_members::Member>| {
+    let secrets_of = |member: &Arc<crowsnest_members::Member>| {
         let spec = member.spec();
         let secrets = [&spec.secret_ref, &spec.impersonator_secret_ref].into_iter().flatten();
         let mut names: Vec<_> = secrets.map(|secret| (secret.namespace.clone(), secret.name.clone())).collect();
         names.dedup();
         (member.name().to_string(), names)
     };
-    members.map(|member| of(&member)).collect()
+    members.map(|member| secrets_of(&member)).collect()
 }
 
-/// A warning if all reviewed clusters are known not to serve the resource. The question is answered nevertheless.
-fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], action: &Action) -> Option<String> {
+/// A warning if none of the reviewed clusters serves the resource. None if the resources of one of them are not known.
+/// The review is evaluated in either case.
+fn unserved_warning(
+    running: &Running,
+    covered: &ValidatedCoverage,
+    clusters: &[ClusterRules],
+    action: &Action,
+) -> Option<String> {
     let Action::Resource { group, resource, subresource, .. } = action else { return None };
     if [group, resource].into_iter().any(|word| word == "*") || VIRTUAL_RESOURCES.contains(&resource.as_str()) {
         return None;
     }
     for rules in clusters.iter().filter(|rules| covered.includes(rules)) {
-        let served = running.index.served(&rules.cluster)?;
-        let is_it = |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
-        if served.resources.iter().any(|one| is_it(&one.gvr)) {
+        let served = running.index.served_resources(&rules.cluster)?;
+        let is_requested =
+            |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
+        if served.resources.iter().any(|one| is_requested(&one.gvr)) {
             return None;
         }
     }
@@ -124,12 +132,12 @@ fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], a
     Some(format!("no reviewed cluster serves {resource}{dot}{group}{slash}{subresource}"))
 }
 
-impl Question {
+impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
         let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
         let (all, unmatched) = self.covered.apply(clusters);
         let mut states = Vec::new();
-        let mut paths = self.covered.searches().then(IndirectPaths::new);
+        let mut paths = self.covered.includes_indirect().then(IndirectPaths::new);
         let control_plane = all.iter().find(|one| paths.is_some() && one.rules.cluster.is_control_plane());
         let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
@@ -147,11 +155,11 @@ impl Question {
         if let Some(paths) = paths {
             paths.finish(&mut status, &mut warnings);
         }
-        finish(&mut status, states, warnings, next);
+        finish_status(&mut status, states, warnings, next);
         status
     }
 
-    /// Offers the grants of a cluster, and returns its state.
+    /// Adds the direct grants of a cluster to the page, and returns the state of the cluster.
     fn direct(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
         let rules = cluster.rules;
         let name = cluster.name();
@@ -170,7 +178,7 @@ impl Question {
         match &remaining {
             None => rows.extend(stored.proofs.iter().map(|proof| (outcome, proof))),
             Some(remaining) => {
-                let lost = lost(&stored.proofs, remaining, self.scope.is_single());
+                let lost = lost_grants(&stored.proofs, remaining, self.scope.is_single());
                 rows.extend(lost.into_iter().map(|proof| (Outcome::Lost, proof)));
                 rows.extend(remaining.iter().map(|proof| (Outcome::Remaining, proof)));
                 rows.sort_by_key(|(_, proof)| (proof.namespace, proof.binding));
@@ -184,7 +192,7 @@ impl Question {
         render::cluster(rules, &self.scope, &stored.missing)
     }
 
-    /// Adds the paths of a cluster.
+    /// Adds the indirect paths of a cluster.
     fn indirect(
         &self,
         cluster: &ReviewedCluster<'_>,
@@ -193,27 +201,28 @@ impl Question {
     ) {
         let is_member = !cluster.rules.cluster.is_control_plane();
         let control_plane = control_plane.filter(|_| is_member);
-        let here = cluster.rules.visibility();
-        let there = control_plane.map(|one| one.rules.visibility());
-        let own = view(cluster.after(), &here);
-        let outer = control_plane.zip(there.as_ref()).map(|(one, there)| view(one.after(), there));
+        let visibility = cluster.rules.visibility();
+        let outer_visibility = control_plane.map(|one| one.rules.visibility());
+        let own_view = view(cluster.after(), &visibility);
+        let outer_view =
+            control_plane.zip(outer_visibility.as_ref()).map(|(one, visibility)| view(one.after(), visibility));
         let namespace = execution_namespace(cluster.name());
         let credentials = self.credentials.get(cluster.name()).map_or(&[][..], Vec::as_slice);
-        let control_plane = outer.map(|view| ControlPlane {
+        let control_plane = outer_view.map(|view| ControlPlane {
             view,
             cluster: cluster.name(),
             execution_namespace: &namespace,
             credentials,
         });
-        let direct = own.who_can(&self.action, &self.scope).proofs;
-        let found = Places { cluster: own, control_plane }.paths_to(&self.action, &self.scope, &direct);
-        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: own, control_plane: outer });
+        let direct = own_view.who_can(&self.action, &self.scope).proofs;
+        let found = Places { cluster: own_view, control_plane }.paths_to(&self.action, &self.scope, &direct);
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: own_view, control_plane: outer_view });
     }
 }
 
-/// The grants whose subject has no other one that holds in the same namespaces. In a single scope every grant allows the
-/// action.
-fn lost<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
+/// The stored grants whose subject has no remaining grant in the same namespace or in all namespaces. In a scope with one
+/// namespace, any remaining grant of the subject allows the action.
+fn lost_grants<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
     let kept: HashSet<(&Subject, &str)> =
         remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.namespace })).collect();
     let keeps =
@@ -221,8 +230,13 @@ fn lost<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: boo
     stored.iter().filter(|proof| !keeps(proof)).collect()
 }
 
-/// Adds what the status of both kinds has.
-pub(super) fn finish(status: &mut Value, clusters: Vec<Value>, warnings: Vec<String>, next: Option<(String, usize)>) {
+/// Adds the status fields that both kinds of reviews have.
+pub(super) fn finish_status(
+    status: &mut Value,
+    clusters: Vec<Value>,
+    warnings: Vec<String>,
+    next: Option<(String, usize)>,
+) {
     status["clusters"] = clusters.into();
     status["warnings"] = warnings.into();
     if let Some((token, remaining)) = next {

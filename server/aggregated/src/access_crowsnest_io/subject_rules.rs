@@ -12,13 +12,13 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::body::{self, SubjectSpec};
-use super::evaluation::{Outcome, ReviewedCluster, validated, view};
+use super::evaluation::{Outcome, ReviewedCluster, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
-use super::resource_access::{answer, audit, finish};
-use super::validation::{self, Covered};
+use super::resource_access::{audit, finish_status, review_response};
+use super::validation::{self, ValidatedCoverage};
 use crate::resource::openapi::Document;
 use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 
@@ -48,22 +48,22 @@ impl Resource for SubjectRulesReviews {
     }
 }
 
-/// A validated review.
-struct Question {
+/// A SubjectRulesReview after validation.
+struct ValidatedReview {
     user: UserInfo,
     scope: Scope,
-    covered: Covered,
+    covered: ValidatedCoverage,
 }
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
     let (sent, spec, coverage) = body::read::<SubjectSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
-    let (covered, scope) = validated(KIND, &coverage, &clusters, validation::subject(&spec, &coverage))?;
+    let (covered, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
     audit(context, &covered, &clusters);
-    let question = Question { user: identity(spec), scope, covered };
-    let status = evaluate(question.covered.indirect, move || question.status(&clusters)).await?;
-    Ok(answer(KIND, sent, status))
+    let review = ValidatedReview { user: identity(spec), scope, covered };
+    let status = evaluate(review.covered.indirect, move || review.status(&clusters)).await?;
+    Ok(review_response(KIND, sent, status))
 }
 
 /// The subject with the groups that API servers add. Other groups are not guessed.
@@ -75,19 +75,19 @@ fn identity(spec: SubjectSpec) -> UserInfo {
     let is_anonymous = groups.iter().any(|group| group == UNAUTHENTICATED);
     let mut user = UserInfo { name: spec.user, uid: spec.uid, groups, ..UserInfo::default() };
     if !is_anonymous {
-        user = user.completed();
+        user = user.with_implied_groups();
     }
     user.groups.sort_unstable();
     user.groups.dedup();
     user
 }
 
-impl Question {
+impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
         let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
         let (all, mut warnings) = self.covered.apply(clusters);
         let mut states = Vec::new();
-        let mut paths = self.covered.searches().then(IndirectPaths::new);
+        let mut paths = self.covered.includes_indirect().then(IndirectPaths::new);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
             let cluster = cluster.evaluate();
             states.push(self.roles(&cluster, &mut page));
@@ -102,11 +102,11 @@ impl Question {
         if let Some(paths) = paths {
             paths.finish(&mut status, &mut warnings);
         }
-        finish(&mut status, states, warnings, next);
+        finish_status(&mut status, states, warnings, next);
         status
     }
 
-    /// Offers the roles of the subject in a cluster, and returns the state of the cluster.
+    /// Adds the roles of the subject in a cluster to the page, and returns the state of the cluster.
     fn roles(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
         let (rules, name, outcome) = (cluster.rules, cluster.name(), self.covered.outcome());
         let is_visible = rules.visibility();

@@ -1,4 +1,4 @@
-//! Validation of reviews. Pure.
+//! Validation of reviews, without side effects.
 
 use std::collections::BTreeSet;
 
@@ -9,40 +9,47 @@ use crowsnest_apimachinery::rbac::{Action, ObjectKind, ObjectName};
 use crowsnest_apimachinery::request::is_path_segment;
 
 use super::body::{ActionSpec, Coverage, NonResourceAttributes, ObjectReference, ResourceAttributes, SubjectSpec};
-use super::page::{LARGEST_PAGE, RowKey};
+use super::page::{MAX_PAGE_SIZE, RowKey};
 
-/// Maximum length of the lists of a spec.
-const MOST_CLUSTERS: usize = 1000;
-const MOST_NAMESPACES: usize = 100;
-const MOST_OBJECTS: usize = 100;
-const MOST_GROUPS: usize = 1000;
+/// Maximum number of items in the lists of a spec.
+const MAX_CLUSTERS: usize = 1000;
+const MAX_NAMESPACES: usize = 100;
+const MAX_OBJECTS: usize = 100;
+const MAX_GROUPS: usize = 1000;
 const ALL: &str = "*";
 
 /// Validated fields that both kinds of reviews have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Covered {
-    /// `None`: all that the caller may see.
+pub(super) struct ValidatedCoverage {
+    /// Clusters to review; `None`: all that the caller may see.
     pub clusters: Option<BTreeSet<String>>,
+    /// Objects that are left out of the evaluation.
     pub without: Vec<Removal>,
+    /// True if indirect paths are requested.
     pub indirect: bool,
+    /// Maximum number of rows of the page.
     pub limit: usize,
+    /// Last row of the previous page.
     pub after: Option<RowKey>,
 }
 
-/// An object that is left out; without a cluster, in each reviewed one.
+/// An object that is left out of the evaluation of `cluster`; `None`: of each reviewed cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Removal {
     pub cluster: Option<String>,
     pub object: ObjectName,
 }
 
-/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see: another one is not found,
-/// whether it exists or not.
-pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Covered, Vec<FieldError>> {
+/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see. Any other cluster is
+/// reported as not found, even if it exists.
+pub(super) fn validate_coverage(
+    coverage: &Coverage,
+    known: &BTreeSet<&str>,
+) -> Result<ValidatedCoverage, Vec<FieldError>> {
     let mut errors = Vec::new();
-    too_many("spec.clusters", coverage.clusters.len(), MOST_CLUSTERS, &mut errors);
-    too_many("spec.namespaces", coverage.namespaces.len(), MOST_NAMESPACES, &mut errors);
-    too_many("spec.without", coverage.without.len(), MOST_OBJECTS, &mut errors);
+    check_count("spec.clusters", coverage.clusters.len(), MAX_CLUSTERS, &mut errors);
+    check_count("spec.namespaces", coverage.namespaces.len(), MAX_NAMESPACES, &mut errors);
+    check_count("spec.without", coverage.without.len(), MAX_OBJECTS, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -53,16 +60,16 @@ pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Cov
     for (nth, reference) in coverage.without.iter().enumerate() {
         without.extend(removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
     }
-    let limit = coverage.limit.map_or(Ok(LARGEST_PAGE), |limit| usize::try_from(limit).map_err(|_| limit));
+    let limit = coverage.limit.map_or(Ok(MAX_PAGE_SIZE), |limit| usize::try_from(limit).map_err(|_| limit));
     let limit = match limit {
-        Ok(limit) if (1..=LARGEST_PAGE).contains(&limit) => limit,
+        Ok(limit) if (1..=MAX_PAGE_SIZE).contains(&limit) => limit,
         _ => {
             errors.push(FieldError::invalid(
                 "spec.limit",
                 &coverage.limit,
-                format!("must be from 1 to {LARGEST_PAGE}"),
+                format!("must be from 1 to {MAX_PAGE_SIZE}"),
             ));
-            LARGEST_PAGE
+            MAX_PAGE_SIZE
         }
     };
     let token = &coverage.continue_token;
@@ -74,12 +81,12 @@ pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Cov
         return Err(errors);
     }
     let clusters = (!coverage.clusters.is_empty()).then(|| coverage.clusters.iter().cloned().collect());
-    Ok(Covered { clusters, without, indirect: coverage.indirect, limit, after })
+    Ok(ValidatedCoverage { clusters, without, indirect: coverage.indirect, limit, after })
 }
 
-fn too_many(field: &str, count: usize, most: usize, errors: &mut Vec<FieldError>) {
-    if count > most {
-        let detail = format!("must have at most {most} items");
+fn check_count(field: &str, count: usize, max: usize, errors: &mut Vec<FieldError>) {
+    if count > max {
+        let detail = format!("must have at most {max} items");
         errors.push(FieldError::new(FieldErrorKind::TooMany, field, Some(count.to_string()), detail));
     }
 }
@@ -134,8 +141,8 @@ fn removal(
     (errors.len() == before).then_some(Removal { cluster, object })
 }
 
-/// The action of a ResourceAccessReview and its scope.
-pub(super) fn action(spec: &ActionSpec, coverage: &Coverage) -> Result<(Action, Scope), Vec<FieldError>> {
+/// Validates a ResourceAccessReview and returns its action and scope.
+pub(super) fn validate_action(spec: &ActionSpec, coverage: &Coverage) -> Result<(Action, Scope), Vec<FieldError>> {
     let mut errors = Vec::new();
     let action = match (&spec.resource_attributes, &spec.non_resource_attributes) {
         (Some(attributes), None) => resource_action(attributes, coverage, &mut errors),
@@ -190,19 +197,19 @@ fn path_action(
     (Action::Path { verb: verb.to_lowercase(), path: path.clone() }, Scope::cluster())
 }
 
-/// Checks the subject of a SubjectRulesReview. The scope is all namespaces unless some are named.
-pub(super) fn subject(spec: &SubjectSpec, coverage: &Coverage) -> Result<Scope, Vec<FieldError>> {
+/// Validates the subject of a SubjectRulesReview and returns the scope: all namespaces unless some are named.
+pub(super) fn validate_subject(spec: &SubjectSpec, coverage: &Coverage) -> Result<Scope, Vec<FieldError>> {
     let mut errors = Vec::new();
-    too_many("spec.groups", spec.groups.len(), MOST_GROUPS, &mut errors);
+    check_count("spec.groups", spec.groups.len(), MAX_GROUPS, &mut errors);
     if spec.user.is_empty() && spec.groups.is_empty() {
         errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
     if errors.is_empty() { Ok(scope(coverage, Scope::All)) } else { Err(errors) }
 }
 
-fn scope(coverage: &Coverage, otherwise: Scope) -> Scope {
+fn scope(coverage: &Coverage, default: Scope) -> Scope {
     match coverage.namespaces.as_slice() {
-        [] => otherwise,
+        [] => default,
         [all] if all == ALL => Scope::All,
         some => Scope::Namespaces(some.iter().cloned().collect()),
     }
@@ -241,7 +248,7 @@ mod tests {
     )]
     #[case::many(json!({"namespaces": vec!["a"; 101]}), "spec.namespaces: Too many: 101: must have at most 100 items")]
     fn coverages_are_checked(#[case] coverage: Value, #[case] expected: &str) {
-        let errors = covered(&read(coverage), &BTreeSet::from(["m1", "m2"])).err().unwrap_or_default();
+        let errors = validate_coverage(&read(coverage), &BTreeSet::from(["m1", "m2"])).err().unwrap_or_default();
         assert_eq!(text(&errors), expected, "{}", aggregate(&errors));
     }
 
@@ -261,7 +268,7 @@ mod tests {
         "spec.nonResourceAttributes.path: Invalid value: \"metrics\": must begin with '/'"
     )]
     fn actions_are_checked(#[case] spec: Value, #[case] coverage: Value, #[case] expected: &str) {
-        assert_eq!(text(&action(&read(spec), &read(coverage)).unwrap_err()), expected);
+        assert_eq!(text(&validate_action(&read(spec), &read(coverage)).unwrap_err()), expected);
     }
 
     #[rstest]
@@ -271,14 +278,14 @@ mod tests {
     #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["a"]}), Scope::of("a"))]
     #[case(json!({"nonResourceAttributes": {"verb": "GET", "path": "/metrics"}}), json!({}), Scope::cluster())]
     fn scopes_are_read(#[case] spec: Value, #[case] coverage: Value, #[case] expected: Scope) {
-        assert_eq!(action(&read(spec), &read(coverage)).unwrap().1, expected);
+        assert_eq!(validate_action(&read(spec), &read(coverage)).unwrap().1, expected);
     }
 
     #[test]
     fn a_subject_is_required() {
-        let errors = subject(&SubjectSpec::default(), &Coverage::default()).unwrap_err();
+        let errors = validate_subject(&SubjectSpec::default(), &Coverage::default()).unwrap_err();
         assert_eq!(text(&errors), "spec.user: Invalid value: \"\": at least one of user or group must be specified");
-        let named = subject(&read(json!({"groups": ["sre"]})), &Coverage::default());
+        let named = validate_subject(&read(json!({"groups": ["sre"]})), &Coverage::default());
         assert_eq!(named.unwrap(), Scope::All);
     }
 }

@@ -175,8 +175,9 @@ impl AdmissionRequest<'_> {
         }
         let (chain, attributes) = (self.chain, self.attributes(None));
         Ok(Concern {
-            mutating: chain.mutating.concern(&attributes) || chain.webhooks.mutating_concern(&attributes),
-            validating: chain.validating.concern(&attributes) || chain.webhooks.validating_concern(&attributes),
+            mutating: chain.mutating.has_rules_for(&attributes) || chain.webhooks.has_mutating_rules_for(&attributes),
+            validating: chain.validating.has_rules_for(&attributes)
+                || chain.webhooks.has_validating_rules_for(&attributes),
         })
     }
 

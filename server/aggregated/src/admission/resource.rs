@@ -9,7 +9,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef, Subresource};
-use crowsnest_registry::strategy::{RequestContext, Strategy, unconverted};
+use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity};
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::table::Printer;
 use crowsnest_schema::{Schema, SchemaRef};
@@ -89,6 +89,6 @@ impl Strategy for PublicKind {
     }
 
     fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
-        unconverted(objects)
+        convert_identity(objects)
     }
 }

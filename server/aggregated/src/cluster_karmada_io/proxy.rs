@@ -4,7 +4,7 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
-use crate::forwarding::{incoming, outgoing};
+use crate::forwarding::{to_proxy_request, to_response};
 
 use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
 
@@ -32,7 +32,7 @@ impl Resource for ClusterProxy {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
-            Ok(incoming(proxy.cluster(context.name(), &context.user, path, outgoing(request)).await))
+            Ok(to_response(proxy.cluster(context.name(), &context.user, path, to_proxy_request(request)).await))
         })
     }
 }

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use crate::forwarding::{incoming, outgoing};
+use crate::forwarding::{to_proxy_request, to_response};
 
 use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
@@ -67,7 +67,7 @@ impl Resource for MetricValues {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let path = &context.attributes.path;
-            Ok(incoming(server.running()?.proxy.custom_metrics(path, outgoing(request)).await))
+            Ok(to_response(server.running()?.proxy.custom_metrics(path, to_proxy_request(request)).await))
         })
     }
 }

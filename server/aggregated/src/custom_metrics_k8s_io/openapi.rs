@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::NAME;
 use crate::metrics_k8s_io::openapi::{Get, kind};
 use crate::resource::openapi::Document;
-use crate::resource::schema::{in_path, in_query, list, number, object, reference, text, time};
+use crate::resource::schema::{date_time, in_path, in_query, integer, list, object, reference, string};
 
 fn value_name(version: &str, kind: &str) -> String {
     format!("io.k8s.metrics.pkg.apis.custom_metrics.{version}.{kind}")
@@ -46,16 +46,16 @@ fn paths(version: &str) -> Map<String, Value> {
 
 fn schemas(version: &str) -> Map<String, Value> {
     let described = object(
-        json!({"kind": text(), "namespace": text(), "name": text(), "apiVersion": text()}),
+        json!({"kind": string(), "namespace": string(), "name": string(), "apiVersion": string()}),
         &["kind", "namespace", "name", "apiVersion"],
     );
     let selector = || json!({"type": "object", "nullable": true});
-    let mut value = json!({"describedObject": described, "timestamp": time(), "value": text()});
+    let mut value = json!({"describedObject": described, "timestamp": date_time(), "value": string()});
     let (window, metric): (&str, &[(&str, Value)]) = match version {
-        "v1beta1" => ("window", &[("metricName", text()), ("selector", selector())]),
-        _ => ("windowSeconds", &[("metric", object(json!({"name": text(), "selector": selector()}), &["selector"]))]),
+        "v1beta1" => ("window", &[("metricName", string()), ("selector", selector())]),
+        _ => ("windowSeconds", &[("metric", object(json!({"name": string(), "selector": selector()}), &["selector"]))]),
     };
-    value[window] = number();
+    value[window] = integer();
     for (name, field) in metric {
         value[*name] = field.clone();
     }

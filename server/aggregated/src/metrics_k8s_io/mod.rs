@@ -9,8 +9,7 @@ use crowsnest_apimachinery::request::is_path_segment;
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
-use crate::forwarding::{incoming, outgoing};
-
+use crate::forwarding::{to_proxy_request, to_response};
 use crate::request::context::RequestContext;
 use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
@@ -23,7 +22,7 @@ const RESOURCES: &[&dyn Resource] = &[&NODES, &PODS];
 
 pub const GROUP: Group = Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::METRICS, RESOURCES) };
 
-/// Usage of objects of a kind.
+/// Resource with the usage of nodes or of pods.
 struct Usage {
     definition: Definition,
     describe: fn(&mut Document),
@@ -59,7 +58,9 @@ impl Resource for Usage {
     fn serve<'a>(&'a self, Call { server, context, request }: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             check_names(context)?;
-            Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
+            Ok(to_response(
+                server.running()?.proxy.serve_usage(&context.attributes.path, to_proxy_request(request)).await,
+            ))
         })
     }
 }

@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{NAME, VERSION};
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, in_path, in_query, list, object, reference, responses, status_schema, text, time};
+use crate::resource::schema::{
+    JSON, date_time, in_path, in_query, list, object, reference, responses, status_schema, string,
+};
 
 const FAILURES: [(&str, &str); 4] = [
     ("401", "The caller is not authenticated."),
@@ -78,8 +80,8 @@ pub(super) fn describe_pods(document: &mut Document) {
 
 /// A kind that clients find by its name.
 pub fn kind(group: &str, version: &str, kind: &str, mut fields: Value, optional: &[&str]) -> Value {
-    fields["kind"] = text();
-    fields["apiVersion"] = text();
+    fields["kind"] = string();
+    fields["apiVersion"] = string();
     let mut schema = object(fields, &[optional, &["kind", "apiVersion", "metadata"]].concat());
     schema["x-kubernetes-group-version-kind"] = json!([gvk(group, version, kind)]);
     schema
@@ -92,16 +94,16 @@ fn metadata() -> Value {
 /// Schemas of usage.
 pub(super) fn schemas() -> Map<String, Value> {
     let used =
-        || json!({"type": "object", "additionalProperties": text(), "description": "Quantities of cpu and memory."});
+        || json!({"type": "object", "additionalProperties": string(), "description": "Quantities of cpu and memory."});
     let window = || json!({"type": "string", "description": "The time before the timestamp in which it was measured."});
     let kind = |name: &str, fields: Value| kind(NAME, VERSION, name, fields, &[]);
     let list_of = |name: &str| json!({"metadata": {"type": "object"}, "items": list(reference(&usage_name(name)))});
-    let pod = json!({"metadata": metadata(), "timestamp": time(), "window": window(),
+    let pod = json!({"metadata": metadata(), "timestamp": date_time(), "window": window(),
         "containers": list(reference(&usage_name("ContainerMetrics")))});
-    let node = json!({"metadata": metadata(), "timestamp": time(), "window": window(), "usage": used()});
+    let node = json!({"metadata": metadata(), "timestamp": date_time(), "window": window(), "usage": used()});
     let mut schemas = status_schema();
     schemas.extend([
-        (usage_name("ContainerMetrics"), object(json!({"name": text(), "usage": used()}), &[])),
+        (usage_name("ContainerMetrics"), object(json!({"name": string(), "usage": used()}), &[])),
         (usage_name("PodMetrics"), kind("PodMetrics", pod)),
         (usage_name("PodMetricsList"), kind("PodMetricsList", list_of("PodMetrics"))),
         (usage_name("NodeMetrics"), kind("NodeMetrics", node)),

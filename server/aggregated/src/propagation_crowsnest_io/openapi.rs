@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::NAME;
 use crate::resource::openapi::schema_name;
 use crate::resource::registry::VERSION;
-use crate::resource::schema::{body, flag, list, number, object, reference, status_schema, text, time};
+use crate::resource::schema::{body, boolean, date_time, integer, list, object, reference, status_schema, string};
 
 pub(super) const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 
@@ -40,8 +40,8 @@ pub(super) fn schemas() -> Map<String, Value> {
 
 /// Parts of responses.
 fn parts() -> Schemas {
-    let reference = || json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text()});
-    let policy = || json!({"kind": text(), "namespace": text(), "name": text()});
+    let reference = || json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string()});
+    let policy = || json!({"kind": string(), "namespace": string(), "name": string()});
     let with = |mut fields: Value, more: Value| {
         if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
             fields.extend(more);
@@ -51,36 +51,36 @@ fn parts() -> Schemas {
     let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
     let considered = with(
         policy(),
-        json!({"priority": number(), "selectsBy": one_of(&["All", "LabelSelector", "Name"]), "outcome": one_of(&outcomes),
-            "message": text()}),
+        json!({"priority": integer(), "selectsBy": one_of(&["All", "LabelSelector", "Name"]), "outcome": one_of(&outcomes),
+            "message": string()}),
     );
     let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
-    let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
-    let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "evictedBy": text(),
-        "score": number(), "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
+    let estimate = json!({"replicas": integer(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
+    let cluster = json!({"name": string(), "rejected": object(json!({"filter": string(), "reason": string()}), &[]), "evictedBy": string(),
+        "score": integer(), "estimate": object(estimate, &["boundBy"]), "selected": boolean(), "replicas": integer()});
     let cluster = object(cluster, &["rejected", "evictedBy", "estimate", "replicas"]);
-    let term = json!({"affinity": text(), "message": text(), "clusters": list(cluster)});
+    let term = json!({"affinity": string(), "message": string(), "clusters": list(cluster)});
     let triggers = ["PlacementChanged", "ReplicasChanged", "RescheduleRequested", "Reconcile", "TargetTerminating"];
     let scheduling = json!({"decision": one_of(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": one_of(&triggers),
-        "reason": text(), "message": text(), "terms": list(object(term, &["affinity", "message"]))});
+        "reason": string(), "message": string(), "terms": list(object(term, &["affinity", "message"]))});
     vec![
         ("Object", json!({"type": "object", "description": "A whole object.", "additionalProperties": true})),
         ("Reference", object(reference(), &["namespace"])),
         ("PolicyName", object(policy(), &["namespace"])),
         ("Policy", object(considered, &["namespace"])),
         ("Override", object(rule, &["namespace"])),
-        ("Difference", object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"])),
+        ("Difference", object(json!({"path": string(), "before": {}, "after": {}}), &["before", "after"])),
         ("Scheduling", object(scheduling, &["trigger", "reason", "message"])),
-        ("Waiting", object(json!({"cause": text(), "cluster": text(), "message": text()}), &["cluster"])),
+        ("Waiting", object(json!({"cause": string(), "cluster": string(), "message": string()}), &["cluster"])),
     ]
 }
 
 fn explanations() -> Schemas {
-    let binding = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "replicas": number(),
-        "scheduledAt": time(), "message": text(), "requiredBy": list(of("Reference"))});
+    let binding = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "replicas": integer(),
+        "scheduledAt": date_time(), "message": string(), "requiredBy": list(of("Reference"))});
     let binding = object(binding, &["namespace", "scheduledAt", "message", "requiredBy"]);
-    let target = json!({"cluster": text(), "placed": one_of(&["Scheduled", "Required", "Evicting"]), "replicas": number(),
-        "overrides": list(of("Override")), "work": of("Reference"), "applied": flag(),
+    let target = json!({"cluster": string(), "placed": one_of(&["Scheduled", "Required", "Evicting"]), "replicas": integer(),
+        "overrides": list(of("Override")), "work": of("Reference"), "applied": boolean(),
         "health": one_of(&["Healthy", "Unhealthy", "Unknown"])});
     let target = object(target, &["replicas", "work", "health"]);
     let explanation = || {
@@ -101,22 +101,22 @@ fn described(mut schema: Value, description: &str) -> Value {
 
 fn plans() -> Schemas {
     let change = || one_of(&["Added", "Changed", "Removed", "Unchanged"]);
-    let planned = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "change": change(),
+    let planned = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "change": change(),
         "differences": list(of("Difference"))});
-    let cluster = json!({"name": text(), "change": change(), "replicasBefore": number(), "replicas": number(),
+    let cluster = json!({"name": string(), "change": change(), "replicasBefore": integer(), "replicas": integer(),
         "overrides": list(of("Override")), "manifestBefore": of("Object"), "manifest": of("Object"),
-        "differences": list(of("Difference")), "message": text()});
+        "differences": list(of("Difference")), "message": string()});
     let cluster = object(cluster, &["replicasBefore", "replicas", "manifestBefore", "manifest", "message"]);
     let template = json!({"template": of("Reference"), "change": change(), "policyBefore": of("PolicyName"),
         "policy": of("PolicyName"), "policies": list(of("Policy")), "scheduling": of("Scheduling"), "clusters": list(cluster),
         "dependencies": list(of("Reference")), "requiredBy": list(of("Reference")), "waiting": list(of("Waiting")),
-        "message": text()});
+        "message": string()});
     let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
     let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let status = object(
         json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
             "more": counted("Templates beyond the limit."), "withheld": counted("Templates that the caller has no right to get."),
-            "notices": list(text())}),
+            "notices": list(string())}),
         &[],
     );
     let spec = object(

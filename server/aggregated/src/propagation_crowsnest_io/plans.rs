@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use axum::response::Response;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::request::is_path_segment;
-use crowsnest_controllers::reports::{Affected, Proposal, ProposedOperation, Reports, Role};
+use crowsnest_controllers::reports::{AffectedTemplate, Proposal, ProposedOperation, Reports, Role};
 use crowsnest_plan::report::{Change, PlanReport, TemplatePlan};
 use crowsnest_plan::whatif;
 use http::StatusCode;
@@ -151,7 +151,7 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
     let planner = Planner(Reader { delegated: &server.delegated, user: &context.user });
     let proposal = planner.proposal(&reports, &sent.spec).await?;
     let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
-    let mut planning = reports.planning(&proposal, sent.spec.manifests).await?;
+    let mut planning = reports.planner(&proposal, sent.spec.manifests).await?;
     planning.plan(&planner.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;
     // Dependencies are known only now, and need rights of their own.
     let dependencies = planning.dependencies().await?;
@@ -160,7 +160,7 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
     all_notices.extend(notices(&proposal, &plans, sent.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
-        objects: objects.map(|one| whatif::of_object(one.before.as_deref(), one.after.as_ref())).collect(),
+        objects: objects.map(|one| whatif::plan_object(one.before.as_deref(), one.after.as_ref())).collect(),
         notices: all_notices,
         templates: plans,
         more: chosen.more,
@@ -174,7 +174,7 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
 /// Templates that are planned.
 #[derive(Default)]
 struct Chosen {
-    known: BTreeSet<Affected>,
+    known: BTreeSet<AffectedTemplate>,
     /// Remaining number of templates.
     left: usize,
     more: usize,
@@ -190,7 +190,7 @@ impl Planner<'_> {
         let mut proposal = Proposal::default();
         for (field, object, operation) in spec.proposed_operations() {
             let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-            let resource = reports.resource_of(api_version, kind).await?;
+            let resource = reports.find_resource(api_version, kind).await?;
             let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
             let Some(role) = reports.role_of(&resource) else {
                 let detail = "policies, overrides, customizations, clusters, quotas, rebalancers and what is propagated \
@@ -227,18 +227,19 @@ impl Planner<'_> {
     async fn choose(
         &self,
         proposal: &Proposal,
-        affected: BTreeSet<Affected>,
+        affected: BTreeSet<AffectedTemplate>,
         chosen: &mut Chosen,
-    ) -> Result<Vec<(Affected, bool)>, ApiError> {
-        let proposed = |one: &Affected| {
+    ) -> Result<Vec<(AffectedTemplate, bool)>, ApiError> {
+        let proposed = |one: &AffectedTemplate| {
             proposal.objects.iter().find(|object| {
                 object.role == Role::Template
                     && object.resource == one.resource
-                    && text(object.seen(), "/metadata/namespace") == one.namespace
-                    && text(object.seen(), "/metadata/name") == one.name
+                    && text(object.object(), "/metadata/namespace") == one.namespace
+                    && text(object.object(), "/metadata/name") == one.name
             })
         };
-        let (own, others): (Vec<&Affected>, Vec<&Affected>) = affected.iter().partition(|one| proposed(one).is_some());
+        let (own, others): (Vec<&AffectedTemplate>, Vec<&AffectedTemplate>) =
+            affected.iter().partition(|one| proposed(one).is_some());
         let mut templates = Vec::new();
         for one in own.into_iter().chain(others) {
             let is_known = chosen.known.contains(one);

@@ -1,13 +1,14 @@
 //! Audit annotations about members: the members that a request reaches, and the request it sends there.
 //!
-//! If the path contains this information, it is known before the request is handled, also to the control plane, which
-//! then writes the only event of a request that it forwards. Otherwise the proxies add it.
+//! If the path contains this information, [`MemberRequests`] adds it before the request is handled. The control plane does
+//! the same for requests that it forwards to this server, because only it writes their events. Otherwise the proxies add
+//! the information through [`AuditObserver`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apiserver::audit::{Attributes, Beyond, Lookout, Record};
+use crowsnest_apiserver::audit::{Attributes, ForwardResolver, ForwardedRequest, Record};
 use http::{HeaderMap, Method, Uri};
 
 use crate::request::context::RequestAttributes;
@@ -25,26 +26,30 @@ const MEMBER_NAMESPACE: &str = "crowsnest.io/member-namespace";
 const MEMBER_NAME: &str = "crowsnest.io/member-name";
 const MEMBER_PATH: &str = "crowsnest.io/member-path";
 
-/// Maximum number of clusters that are named; a fleet may have thousands.
-const NAMED: usize = 16;
+/// Maximum number of clusters that an annotation names; a fleet may have thousands.
+const MAX_NAMED_CLUSTERS: usize = 16;
 
 /// Our resources that may contain Secrets: manifests of Works.
 pub const SENSITIVE_RESOURCES: [(&str, &str); 1] = [("work.karmada.io", "works")];
 
 /// Audit attributes of requests to members through our API groups.
-pub struct Members;
+pub struct MemberRequests;
 
-impl Lookout for Members {
-    fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond> {
+impl ForwardResolver for MemberRequests {
+    fn resolve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<ForwardedRequest> {
         let is_ours = matches!(REGISTRY.route(uri.path()), Route::Group(_) | Route::Resources(..) | Route::Resource(_));
-        is_ours.then(|| RequestAttributes::parse(&REGISTRY, method, uri, headers).beyond())
+        is_ours.then(|| RequestAttributes::parse(&REGISTRY, method, uri, headers).forwarded_request())
     }
 }
 
 impl RequestAttributes {
-    /// Implementation for the audit log.
-    pub fn beyond(&self) -> Beyond {
-        Beyond { attributes: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
+    /// The request to the member, for the audit log.
+    pub fn forwarded_request(&self) -> ForwardedRequest {
+        ForwardedRequest {
+            attributes: self.member.clone(),
+            annotations: annotations(self),
+            long_running: self.long_running,
+        }
     }
 }
 
@@ -71,27 +76,27 @@ fn annotations(attributes: &RequestAttributes) -> BTreeMap<String, String> {
     notes
 }
 
-/// Audit record to which the proxies add the clusters that a request reaches. Tunnels hold it until they end.
-pub struct Reached(pub Arc<Record>);
+/// Observer that adds the clusters a request reaches to its audit record. Tunnels hold it until they end.
+pub struct AuditObserver(pub Arc<Record>);
 
-impl crowsnest_proxy::ClusterObserver for Reached {
-    fn asks(&self, cluster: &ClusterName) {
-        self.0.note(CLUSTER, cluster.as_str());
+impl crowsnest_proxy::ClusterObserver for AuditObserver {
+    fn record_request(&self, cluster: &ClusterName) {
+        self.0.annotate(CLUSTER, cluster.as_str());
     }
 
-    fn reads(&self, clusters: &[ClusterName]) {
-        for (key, value) in read(clusters) {
-            self.0.note(key, &value);
+    fn record_clusters(&self, clusters: &[ClusterName]) {
+        for (key, value) in cluster_annotations(clusters) {
+            self.0.annotate(key, &value);
         }
     }
 }
 
-/// Annotations of a request that these clusters answer; the clusters are sorted by name.
-fn read(clusters: &[ClusterName]) -> Vec<(&'static str, String)> {
+/// Annotations of a request whose response has data of these clusters; the clusters are sorted by name.
+fn cluster_annotations(clusters: &[ClusterName]) -> Vec<(&'static str, String)> {
     match clusters {
         [only] => vec![(CLUSTER, only.to_string())],
         several => {
-            let first: Vec<&str> = several.iter().take(NAMED).map(ClusterName::as_str).collect();
+            let first: Vec<&str> = several.iter().take(MAX_NAMED_CLUSTERS).map(ClusterName::as_str).collect();
             vec![(CLUSTERS, first.join(",")), (CLUSTER_COUNT, several.len().to_string())]
         }
     }
@@ -116,19 +121,19 @@ mod tests {
     #[case::ours("GET", "/apis/cluster.karmada.io/v1alpha1/clusters/m1".to_owned(), Some((false, "")))]
     #[case::discovery("GET", "/apis".to_owned(), None)]
     #[case::the_control_planes("GET", "/api/v1/pods?watch=1".to_owned(), None)]
-    fn what_is_asked_of_members_is_in_the_path(
+    fn requests_to_members_are_parsed_from_the_path(
         #[case] method: &str,
         #[case] uri: String,
         #[case] expected: Option<(bool, &str)>,
     ) {
-        let beyond = Members.beyond(&method.parse().unwrap(), &uri.parse().unwrap(), &HeaderMap::new());
-        let notes = |beyond: &Beyond| {
-            let notes = beyond.annotations.iter();
+        let forwarded = MemberRequests.resolve(&method.parse().unwrap(), &uri.parse().unwrap(), &HeaderMap::new());
+        let notes = |forwarded: &ForwardedRequest| {
+            let notes = forwarded.annotations.iter();
             let notes = notes.map(|(key, value)| format!("{}={value}", key.strip_prefix("crowsnest.io/").unwrap()));
             notes.collect::<Vec<_>>().join(" ")
         };
-        let seen = beyond.map(|beyond| (beyond.lasts, notes(&beyond)));
-        assert_eq!(seen, expected.map(|(lasts, notes)| (lasts, notes.to_owned())));
+        let seen = forwarded.map(|forwarded| (forwarded.long_running, notes(&forwarded)));
+        assert_eq!(seen, expected.map(|(long_running, notes)| (long_running, notes.to_owned())));
     }
 
     #[rstest]
@@ -136,9 +141,9 @@ mod tests {
     #[case(3, &[(CLUSTERS, "m1,m2,m3"), (CLUSTER_COUNT, "3")])]
     #[case(0, &[(CLUSTERS, ""), (CLUSTER_COUNT, "0")])]
     #[case(17, &[(CLUSTERS, "m1,m2,m3,m4,m5,m6,m7,m8,m9,m10,m11,m12,m13,m14,m15,m16"), (CLUSTER_COUNT, "17")])]
-    fn some_of_many_clusters_are_named(#[case] many: usize, #[case] expected: &[(&'static str, &str)]) {
+    fn a_limited_number_of_clusters_is_named(#[case] many: usize, #[case] expected: &[(&'static str, &str)]) {
         let clusters: Vec<_> = (1..=many).map(|nth| ClusterName::parse(&format!("m{nth}")).unwrap()).collect();
         let expected: Vec<_> = expected.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-        assert_eq!(read(&clusters), expected);
+        assert_eq!(cluster_annotations(&clusters), expected);
     }
 }

@@ -88,7 +88,7 @@ impl DelegatedAuth {
             return self.owner(&token).await;
         }
         match &peer.certificate {
-            Certificate::Refused(why) => {
+            Certificate::Rejected(why) => {
                 tracing::debug!(why, "client certificate refused");
                 Err(ApiError::unauthorized())
             }
@@ -195,7 +195,7 @@ impl DelegatedAuth {
 fn known(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         true => user,
-        false => user.completed(),
+        false => user.with_implied_groups(),
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
             ..Peer::default()
         };
         let proxy =
-            |front_proxy| Peer { front_proxy, certificate: Certificate::Refused("x".into()), ..Peer::default() };
+            |front_proxy| Peer { front_proxy, certificate: Certificate::Rejected("x".into()), ..Peer::default() };
         let nobody = Peer::default();
         let alice: Given<'_> = &[("x-remote-user", b"alice")];
         let latin: Given<'_> = &[("x-remote-user", b"zo\xeb")];

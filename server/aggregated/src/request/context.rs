@@ -78,7 +78,7 @@ impl RequestAttributes {
         let here = Attributes::from(match found {
             Some(found) if found.resource.applies_field_selector() => info,
             // The others do not apply the selector, so a right to the name that it requires is not sufficient.
-            _ if !info.named => RequestInfo { name: String::new(), ..info },
+            _ if !info.is_named => RequestInfo { name: String::new(), ..info },
             _ => info,
         });
         let members = found.map_or(Members::None, |found| found.resource.members());

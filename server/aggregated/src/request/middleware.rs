@@ -13,8 +13,8 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
-use crowsnest_apiserver::audit::held::{BodyCapture, TrackedBody};
-use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
+use crowsnest_apiserver::audit::tracked_body::{BodyCapture, TrackedBody};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, FORWARDED_RECORD, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::metrics::Series;
@@ -26,7 +26,7 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use tracing::Instrument;
 
-use crate::request::audit::Reached;
+use crate::request::audit::AuditObserver;
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::{RequestAttributes, RequestContext};
 use crate::request::limits::{InFlight, Limits};
@@ -50,11 +50,11 @@ pub struct ApiMiddleware {
 impl ApiMiddleware {
     /// Problems of the middleware, one per line.
     pub fn problems(&self) -> Option<String> {
-        self.auditor.log().and_then(|log| log.problem()).map(|problem| format!("audit: {problem}"))
+        self.auditor.log().and_then(|log| log.failure()).map(|problem| format!("audit: {problem}"))
     }
 
     pub fn series(&self) -> impl Iterator<Item = Series> {
-        let counted = self.auditor.log().map(|log| log.counted());
+        let counted = self.auditor.log().map(|log| log.event_counts());
         let audited = counted.into_iter().flat_map(|counted| {
             let count = |name, help, value| Series { name, help, counts: true, labels: Vec::new(), value };
             [
@@ -77,7 +77,7 @@ pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<P
     if matches!(attributes.route, Route::Health) {
         return health(&state);
     }
-    let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let id = audit::audit_id(request.headers(), || uuid::Uuid::new_v4().to_string());
     let span = trace::request_span((&attributes, &id), request.method(), request.headers(), &peer);
     let lasts = attributes.long_running;
     let response = answer(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
@@ -103,15 +103,15 @@ async fn answer(
     let record = match handed(&state.middleware.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
-            let beyond = attributes.beyond();
+            let forwarded = attributes.forwarded_request();
             let facts = audit::Request {
                 audit_id: &id,
-                received,
+                received_at: received,
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
                 attributes: &attributes.here,
-                beyond: Some(&beyond),
+                forwarded: Some(&forwarded),
             };
             state.middleware.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
         }
@@ -120,7 +120,7 @@ async fn answer(
     let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
     let own = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
-        let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(Reached(Arc::clone(record)));
+        let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(AuditObserver(Arc::clone(record)));
         request.extensions_mut().insert(observer);
     }
     if let Some(capture) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
@@ -132,7 +132,12 @@ async fn answer(
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
                 let response_status = response.extensions().get::<ResponseStatus>().cloned();
-                record.answered(response.status(), response_status.as_ref().map(|ResponseStatus(status)| status)).await;
+                record
+                    .record_response_start(
+                        response.status(),
+                        response_status.as_ref().map(|ResponseStatus(status)| status),
+                    )
+                    .await;
             }
             (response, Some(in_flight))
         }
@@ -140,13 +145,13 @@ async fn answer(
             let status = failure.to_status();
             let response = failure.into_response();
             if let Some(record) = &record {
-                record.answered(response.status(), Some(&status)).await;
+                record.record_response_start(response.status(), Some(&status)).await;
             }
             (response, None)
         }
         Err(panic) => {
             if let Some(record) = &record {
-                record.panicked();
+                record.record_panic();
             }
             resume_unwind(panic)
         }
@@ -165,8 +170,8 @@ async fn answer(
 /// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
 /// is not audited.
 fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
-    let name = request.headers_mut().remove(HANDED).filter(|_| peer.front_proxy)?;
-    auditor.take(name.to_str().ok()?)
+    let name = request.headers_mut().remove(FORWARDED_RECORD).filter(|_| peer.front_proxy)?;
+    auditor.take_forwarded(name.to_str().ok()?)
 }
 
 async fn handle(
@@ -181,10 +186,10 @@ async fn handle(
     if let Some(error) = &context.attributes.refused {
         return Err(ApiError::bad_request(error.to_string()));
     }
-    if let Some(wanted) = impersonation::wanted(request.headers())? {
+    if let Some(wanted) = impersonation::requested_user(request.headers())? {
         context.user = impersonate(&state.delegated, &context.user, wanted).await?;
         if let Some(record) = &context.audit {
-            record.impersonated(&context.user, None);
+            record.record_impersonation(&context.user, None);
         }
         impersonation::strip(request.headers_mut());
     }
@@ -218,16 +223,16 @@ async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Resul
     }
     let verdict = delegated.review(user, &attributes.here).await?;
     if let Some(record) = audit {
-        record.authorized(verdict.allowed, &verdict.reason);
+        record.record_authorization(verdict.allowed, &verdict.reason);
     }
     verdict.check(user, &attributes.here)
 }
 
 /// The impersonated user, if the caller may impersonate it.
 async fn impersonate(delegated: &DelegatedAuth, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
-    for right in impersonation::rights(&wanted) {
+    for right in impersonation::required_actions(&wanted) {
         let right = Attributes::from(right);
         delegated.review(caller, &right).await?.check(caller, &right)?;
     }
-    Ok(impersonation::complete(wanted))
+    Ok(impersonation::add_default_groups(wanted))
 }

@@ -1,7 +1,7 @@
 //! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
 
 use crowsnest_apiserver::audit::Attributes;
-use crowsnest_component_base::spans::{SPANS, failed};
+use crowsnest_component_base::spans::{SPANS, record_error};
 use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
@@ -67,7 +67,7 @@ pub fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
 pub fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
-        failed(span, status.as_str());
+        record_error(span, status.as_str());
     }
 }
 

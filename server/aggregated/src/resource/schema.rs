@@ -1,4 +1,4 @@
-//! JSON Schemas in OpenAPI documents. Pure.
+//! Builders of JSON Schemas for OpenAPI documents.
 
 use serde_json::{Map, Value, json};
 
@@ -7,19 +7,19 @@ pub const JSON: &str = "application/json";
 /// Name of the schema of a `Status`.
 pub const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 
-pub fn text() -> Value {
+pub fn string() -> Value {
     json!({"type": "string"})
 }
 
-pub fn number() -> Value {
+pub fn integer() -> Value {
     json!({"type": "integer", "format": "int64"})
 }
 
-pub fn flag() -> Value {
+pub fn boolean() -> Value {
     json!({"type": "boolean"})
 }
 
-pub fn time() -> Value {
+pub fn date_time() -> Value {
     json!({"type": "string", "format": "date-time"})
 }
 
@@ -46,18 +46,18 @@ pub fn object(fields: Value, optional: &[&str]) -> Value {
 /// An object with `kind` and `apiVersion`.
 pub fn body(kind: &str, mut fields: Value, optional: &[&str]) -> Value {
     fields["kind"] = json!({"type": "string", "enum": [kind]});
-    fields["apiVersion"] = text();
+    fields["apiVersion"] = string();
     object(fields, optional)
 }
 
 /// A parameter that is a segment of the path.
 pub fn in_path(name: &str, description: &str) -> Value {
-    json!({"name": name, "in": "path", "required": true, "description": description, "schema": text()})
+    json!({"name": name, "in": "path", "required": true, "description": description, "schema": string()})
 }
 
 /// An optional query parameter.
 pub fn in_query(name: &str, description: &str) -> Value {
-    json!({"name": name, "in": "query", "description": description, "schema": text()})
+    json!({"name": name, "in": "query", "description": description, "schema": string()})
 }
 
 /// Responses of an operation: the successful one with its content, and `failures`, each with a Status.
@@ -71,11 +71,12 @@ pub fn responses(code: &str, content: Value, failures: &[(&str, &str)]) -> Value
 
 /// The schema of a `Status` with its name.
 pub fn status_schema() -> Map<String, Value> {
-    let cause = object(json!({"reason": text(), "message": text(), "field": text()}), &["reason", "message", "field"]);
-    let details = json!({"name": text(), "group": text(), "kind": text(), "uid": text(), "causes": list(cause),
+    let cause =
+        object(json!({"reason": string(), "message": string(), "field": string()}), &["reason", "message", "field"]);
+    let details = json!({"name": string(), "group": string(), "kind": string(), "uid": string(), "causes": list(cause),
         "retryAfterSeconds": {"type": "integer", "format": "int32"}});
     let details = object(details, &["name", "group", "kind", "uid", "causes", "retryAfterSeconds"]);
-    let fields = json!({"metadata": {"type": "object"}, "status": text(), "message": text(), "reason": text(),
+    let fields = json!({"metadata": {"type": "object"}, "status": string(), "message": string(), "reason": string(),
         "details": details, "code": {"type": "integer", "format": "int32"}});
     Map::from_iter([(STATUS.to_owned(), body("Status", fields, &["message", "reason", "details", "code"]))])
 }

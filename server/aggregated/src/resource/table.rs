@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_schema::table::{IncludeObject, ListMeta, Now, Printer, Rows, published, to_v1beta1};
+use crowsnest_schema::table::{IncludeObject, ListMeta, Now, Printer, Rows, field_description, to_v1beta1};
 use serde_json::Value;
 
 /// A requested table.
@@ -54,7 +54,7 @@ impl TableRequest {
     }
 
     fn columns(&self) -> Vec<Value> {
-        self.printer.columns(&published)
+        self.printer.columns(&field_description)
     }
 }
 

@@ -15,7 +15,7 @@ use super::paths::nodes;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 pub(super) struct BlastRadius;
 
@@ -30,10 +30,11 @@ impl SearchOperation for BlastRadius {
     const ANSWERS: ResponseSchemas = &[(JSON, &["BlastRadius"])];
 
     fn schemas(document: &mut Document) {
-        let reached = object(json!({"node": number(), "distance": number(), "edge": number()}), &[]);
-        let count = object(json!({"cluster": text(), "kind": text(), "direct": number(), "transitive": number()}), &[]);
+        let reached = object(json!({"node": integer(), "distance": integer(), "edge": integer()}), &[]);
+        let count =
+            object(json!({"cluster": string(), "kind": string(), "direct": integer(), "transitive": integer()}), &[]);
         let fields = json!({"nodes": list(of("Hit")), "edges": list(of("PathEdge")), "reached": list(reached),
-            "counts": list(count), "totalRelation": relation(), "notices": list(text()), "skipped": list(of("Skipped"))});
+            "counts": list(count), "totalRelation": relation(), "notices": list(string()), "skipped": list(of("Skipped"))});
         document.schema(named("BlastRadius"), body("BlastRadius", fields, &[]));
     }
 

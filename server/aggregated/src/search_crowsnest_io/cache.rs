@@ -1,4 +1,5 @@
-//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of an object.
+//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of
+//! members' objects.
 
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
@@ -43,7 +44,7 @@ pub async fn metrics(
 ) -> Result<Response, ApiError> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
-    series.extend(tunnels(&running.fleet));
+    series.extend(tunnel_series(&running.fleet));
     series.extend(running.controller_runner.series());
     series.extend(running.backend_store_series());
     series.extend(more_series);
@@ -52,7 +53,7 @@ pub async fn metrics(
 }
 
 /// Metrics of a process without a cache.
-pub fn metrics_alone(
+pub fn metrics_without_cache(
     series: impl Iterator<Item = Series>,
     process_metrics: &ProcessMetrics,
 ) -> Result<Response, ApiError> {
@@ -70,8 +71,8 @@ fn metrics_response(
     Ok(response)
 }
 
-/// Series of tunnels; those of one metric are consecutive.
-fn tunnels(fleet: &Fleet) -> Vec<Series> {
+/// Series of tunnels; those of one metric are consecutive, as the text format requires.
+fn tunnel_series(fleet: &Fleet) -> Vec<Series> {
     let gauge = |name, help, cluster: &ClusterName, value: usize| {
         let labels = vec![("cluster", cluster.to_string())];
         Series { name, help, counts: false, labels, value: value as u64 }
@@ -80,10 +81,10 @@ fn tunnels(fleet: &Fleet) -> Vec<Series> {
     let open = counts
         .iter()
         .map(|(cluster, tunnels, _)| gauge("crowsnest_tunnels", "Tunnels that agents have open.", cluster, *tunnels));
-    let carried = counts.iter().map(|(cluster, _, streams)| {
+    let streams = counts.iter().map(|(cluster, _, streams)| {
         gauge("crowsnest_tunnel_connections", "Connections to members through tunnels.", cluster, *streams)
     });
-    open.chain(carried).collect()
+    open.chain(streams).collect()
 }
 
 fn exposition(series: Vec<Series>, write_more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {

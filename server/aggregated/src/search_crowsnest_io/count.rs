@@ -12,7 +12,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number};
+use crate::resource::schema::{JSON, body, integer, list};
 
 pub(super) struct Count;
 
@@ -23,7 +23,7 @@ impl SearchOperation for Count {
     const ANSWERS: ResponseSchemas = &[(JSON, &["SearchCount"])];
 
     fn schemas(document: &mut Document) {
-        let fields = json!({"total": number(), "totalRelation": relation(), "skipped": list(of("Skipped")),
+        let fields = json!({"total": integer(), "totalRelation": relation(), "skipped": list(of("Skipped")),
             "notices": list(of("Notice"))});
         document.schema(named("SearchCount"), body("SearchCount", fields, &[]));
     }

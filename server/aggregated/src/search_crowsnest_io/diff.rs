@@ -15,7 +15,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, flag, list, number, object, text};
+use crate::resource::schema::{JSON, body, boolean, integer, list, object, string};
 
 pub(super) struct Diff;
 
@@ -32,11 +32,11 @@ impl SearchOperation for Diff {
 
     fn schemas(document: &mut Document) {
         let mut side = openapi::identity();
-        side["seq"] = number();
-        side["resourceVersion"] = text();
+        side["seq"] = integer();
+        side["resourceVersion"] = string();
         document.schema(named("Side"), object(side, &["namespace"]));
-        let difference = object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"]);
-        let fields = json!({"from": of("Side"), "to": of("Side"), "more": flag(), "differences": list(difference)});
+        let difference = object(json!({"path": string(), "before": {}, "after": {}}), &["before", "after"]);
+        let fields = json!({"from": of("Side"), "to": of("Side"), "more": boolean(), "differences": list(difference)});
         document.schema(named("ObjectDiff"), body("ObjectDiff", fields, &[]));
     }
 

@@ -11,7 +11,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 pub(super) struct Explain;
 
@@ -22,9 +22,10 @@ impl SearchOperation for Explain {
     const ANSWERS: ResponseSchemas = &[(JSON, &["SearchExplanation"])];
 
     fn schemas(document: &mut Document) {
-        let step = json!({"what": text(), "hits": number(), "tookMs": {"type": "number"}, "parts": list(of("Step"))});
+        let step =
+            json!({"what": string(), "hits": integer(), "tookMs": {"type": "number"}, "parts": list(of("Step"))});
         document.schema(named("Step"), object(step, &["hits", "parts"]));
-        let fields = json!({"query": text(), "ast": of("Object"), "asked": text(), "plan": of("Step"),
+        let fields = json!({"query": string(), "ast": of("Object"), "asked": string(), "plan": of("Step"),
             "notices": list(of("Notice")), "tookMs": {"type": "number"}});
         document.schema(named("SearchExplanation"), body("SearchExplanation", fields, &[]));
     }

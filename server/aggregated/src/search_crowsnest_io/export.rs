@@ -67,7 +67,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     };
     let mut request = parameters.search(user)?;
     // A file cannot contain notices; without them, an unanswerable query would look like a query without hits.
-    if let Some(why) = request.unanswerable() {
+    if let Some(why) = request.query_error() {
         return Err(ApiError::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
@@ -139,7 +139,7 @@ fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
             *annotations = json!({});
         }
         annotations[CACHED_FROM] = json!(hit.object.record.key.cluster());
-        if let Some(was) = hit.was.filter(|was| was.deleted) {
+        if let Some(was) = hit.version_end.filter(|was| was.deleted) {
             annotations["search.crowsnest.io/deleted-at"] = time(Some(was.until / 1000));
         }
     }

@@ -13,7 +13,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, flag, list, number, object, text};
+use crate::resource::schema::{JSON, body, boolean, integer, list, object, string};
 
 /// Default and maximum number of steps.
 const DEPTH: usize = 2;
@@ -29,8 +29,8 @@ impl SearchOperation for Graph {
     const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectGraph"])];
 
     fn schemas(document: &mut Document) {
-        let edge = object(json!({"from": number(), "to": number(), "relation": text()}), &[]);
-        let fields = json!({"nodes": list(of("Hit")), "more": flag(), "edges": list(edge)});
+        let edge = object(json!({"from": integer(), "to": integer(), "relation": string()}), &[]);
+        let fields = json!({"nodes": list(of("Hit")), "more": boolean(), "edges": list(edge)});
         document.schema(named("ObjectGraph"), body("ObjectGraph", fields, &[]));
     }
 

@@ -14,7 +14,7 @@ use super::openapi::{Parameter, ResponseSchemas, named};
 use super::operation::SearchOperation;
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{self, JSON, body, flag, list, number, object, text};
+use crate::resource::schema::{self, JSON, body, boolean, integer, list, object, string};
 use crowsnest_process::reply::json as json_response;
 
 pub(super) struct History;
@@ -28,10 +28,10 @@ impl SearchOperation for History {
     const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
 
     fn schemas(document: &mut Document) {
-        let version = json!({"seq": number(), "resourceVersion": text(), "generation": number(), "from": schema::time(),
-            "until": schema::time(), "deleted": flag()});
+        let version = json!({"seq": integer(), "resourceVersion": string(), "generation": integer(), "from": schema::date_time(),
+            "until": schema::date_time(), "deleted": boolean()});
         let version = object(version, &["until", "deleted"]);
-        let history = json!({"keptForSeconds": number(), "versions": list(version)});
+        let history = json!({"keptForSeconds": integer(), "versions": list(version)});
         document.schema(named("ObjectHistory"), body("ObjectHistory", history, &[]));
     }
 
@@ -60,7 +60,7 @@ impl SearchOperation for History {
         };
         let now = past.now.iter().map(|object| line(object, None, false));
         let before = past.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
-        let kept = running.index.options().history.kept_for.as_secs();
+        let kept = running.index.options().history.max_age.as_secs();
         let versions: Vec<Value> = now.chain(before).collect();
         typed("ObjectHistory", &json!({"versions": versions, "keptForSeconds": kept}))
     }

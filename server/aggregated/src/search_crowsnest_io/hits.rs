@@ -15,7 +15,7 @@ pub(super) fn done(summary: &Summary) -> Value {
         "seq": summary.seq,
         "behind": summary.behind,
         "didYouMean": summary.did_you_mean,
-        "wider": summary.wider,
+        "wider": summary.relaxed_queries,
     });
     if let Some(next) = &summary.next {
         value["cursor"] = next.to_string().into();
@@ -61,7 +61,7 @@ pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value,
         matched
     });
     value.insert("matched".into(), matched.collect());
-    if let Some(was) = &hit.was {
+    if let Some(was) = &hit.version_end {
         let name = if was.deleted { "deleted" } else { "until" };
         value.insert(name.into(), time(Some(was.until / 1000)));
     }

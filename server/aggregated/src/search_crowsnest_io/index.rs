@@ -29,9 +29,9 @@ impl Resource for TextIndex {
             if call.request.method() == Method::GET {
                 return show(index, call.context.query().first("verify")).await;
             }
-            match index.searcher().rebuild_text().await {
+            match index.searcher().rebuild_text_index().await {
                 Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
-                Err(error @ Error::NotRebuilt) => Err(ApiError::bad_request(error.to_string())),
+                Err(error @ Error::RebuildNotSupported) => Err(ApiError::bad_request(error.to_string())),
                 Err(error) => Err(ApiError::unavailable(error.chain())),
             }
         })
@@ -43,7 +43,7 @@ async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError>
     let mut body = state(index).await?;
     if let Some(samples) = samples {
         let found =
-            index.searcher().verify_text(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
+            index.searcher().verify_text_index(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
         body["verification"] = serde_json::to_value(&found).map_err(ApiError::internal)?;
     }
     Ok(reply(StatusCode::OK, &body))
@@ -65,7 +65,7 @@ async fn state(index: &Index) -> Result<Value, ApiError> {
         "seq": status.seq,
         "searchable": status.searchable,
         "behind": status.lag,
-        "trouble": status.index_trouble,
+        "trouble": status.index_error,
         "bytes": status.index_bytes,
         "writer": status.index_writer,
     }))

@@ -10,7 +10,7 @@ use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
-use crowsnest_query::instant;
+use crowsnest_query::parse_time;
 use crowsnest_search::SearchRequest;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use super::parameters::Parameters;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, flag, list, number, object, text, time};
+use crate::resource::schema::{JSON, body, boolean, date_time, integer, list, object, string};
 
 /// Default and maximum number of entries about the object.
 const ENTRIES: usize = 100;
@@ -114,16 +114,16 @@ impl SearchOperation for Journal {
 
     fn schemas(document: &mut Document) {
         let reference =
-            json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "uid": text()});
+            json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "uid": string()});
         document.schema(named("JournalReference"), object(reference, &["namespace", "uid"]));
-        let cause = json!({"ref": of("JournalReference"), "text": text(), "event": text()});
+        let cause = json!({"ref": of("JournalReference"), "text": string(), "event": string()});
         let cause = object(cause, &["ref", "event"]);
-        let entry = json!({"id": text(), "at": time(), "action": text(), "reason": text(), "type": text(),
-            "cluster": text(), "subject": of("JournalReference"), "message": text(), "cause": cause,
-            "effect": of("Object"), "generation": number(), "causes": list(text()), "isCause": flag()});
+        let entry = json!({"id": string(), "at": date_time(), "action": string(), "reason": string(), "type": string(),
+            "cluster": string(), "subject": of("JournalReference"), "message": string(), "cause": cause,
+            "effect": of("Object"), "generation": integer(), "causes": list(string()), "isCause": boolean()});
         document.schema(named("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
-        let fields = json!({"about": text(), "entries": list(of("JournalEntry")), "total": number(),
-            "keptForSeconds": number(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))});
+        let fields = json!({"about": string(), "entries": list(of("JournalEntry")), "total": integer(),
+            "keptForSeconds": integer(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))});
         document.schema(named("Journal"), body("Journal", fields, &[]));
     }
 
@@ -155,7 +155,7 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     typed(
         "Journal",
         &json!({"about": about, "entries": sorted_entries(entries, causes),
-            "total": total, "keptForSeconds": index.options().history.kept_for.as_secs(),
+            "total": total, "keptForSeconds": index.options().history.max_age.as_secs(),
             "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
     )
 }
@@ -168,7 +168,7 @@ fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<
     }
     let time = |name: &str| -> Result<Option<f64>, ApiError> {
         let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-        let moment = instant(text);
+        let moment = parse_time(text);
         let moment = moment
             .ok_or_else(|| ApiError::bad_request(format!("invalid {name}={text:?}: expected a time such as 10:05")))?;
         Ok(Some(moment.seconds(now)))
@@ -205,7 +205,9 @@ async fn causes(
         for id in next {
             let Some((namespace, name)) = id.split_once('/') else { continue };
             let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
-            let Some(past) = index.searcher().past(caller, &key).await.map_err(ApiError::internal)? else { continue };
+            let Some(past) = index.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
+                continue;
+            };
             let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
             if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
                 before.extend(entry.because.clone());

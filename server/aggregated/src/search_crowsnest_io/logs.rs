@@ -118,8 +118,8 @@ fn shown(event: LogEvent) -> (&'static str, Value) {
     };
     let mut data = source(&of);
     let name = match source_event {
-        SourceEvent::Joined => "joined",
-        SourceEvent::Left(why) => {
+        SourceEvent::Started => "joined",
+        SourceEvent::Ended(why) => {
             data["why"] = why.into();
             "left"
         }
@@ -159,10 +159,10 @@ impl Form {
             LogEvent::Source(of, SourceEvent::Refused(refusal)) => {
                 writeln!(text, "crowsnest: cannot read {}: {}", source_text(of), refusal.message)
             }
-            LogEvent::Source(of, SourceEvent::Left(why)) => {
+            LogEvent::Source(of, SourceEvent::Ended(why)) => {
                 writeln!(text, "crowsnest: {} ended: {why}", source_text(of))
             }
-            LogEvent::Source(_, SourceEvent::Joined) => Ok(()),
+            LogEvent::Source(_, SourceEvent::Started) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
             LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
                 let age = skipped.age_seconds.map(|age| format!(", using its pods of {age} s ago")).unwrap_or_default();
@@ -200,7 +200,7 @@ mod tests {
         });
         let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
         let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
-        [SourceEvent::Joined, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Left("it is gone")]
+        [SourceEvent::Started, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Ended("it is gone")]
             .map(|event| LogEvent::Source(Arc::clone(&source), event))
             .into()
     }

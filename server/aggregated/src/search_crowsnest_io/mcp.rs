@@ -47,7 +47,7 @@ async fn answer(Call { server, context, request }: Call<'_>) -> Result<Response,
     let caller = Caller { server, context, observer };
     let HttpResponse { status, body, tool } = respond(&caller, &parts.headers, &body).await;
     if let (Some(record), Some(tool)) = (&context.audit, tool) {
-        record.note(TOOL, tool);
+        record.annotate(TOOL, tool);
     }
     Ok(match body {
         Some(body) => json(status, &body),

@@ -16,7 +16,7 @@ pub(super) fn unknown(key: &RecordKey) -> ApiError {
 }
 
 pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<ObjectRevisions, ApiError> {
-    index.searcher().past(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
+    index.searcher().object_history(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
 }
 
 /// The revision that starts at the sequence number `wanted`, or the current object for `now`.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::NAME;
 use crate::resource::openapi::{Document, schema_name};
 use crate::resource::registry::VERSION;
-use crate::resource::schema::{flag, list, number, object, reference, responses, status_schema, text, time};
+use crate::resource::schema::{boolean, date_time, integer, list, object, reference, responses, status_schema, string};
 
 pub(super) const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 
@@ -100,35 +100,35 @@ pub(super) fn relation() -> Value {
 
 /// Fields that identify an object.
 pub(super) fn identity() -> Value {
-    json!({"cluster": text(), "apiVersion": text(), "kind": text(), "resource": text(), "namespace": text(), "name": text(),
-        "uid": text()})
+    json!({"cluster": string(), "apiVersion": string(), "kind": string(), "resource": string(), "namespace": string(), "name": string(),
+        "uid": string()})
 }
 
 /// Schemas that several resources use.
 pub(super) fn schemas() -> Map<String, Value> {
     let mut hit = identity();
-    let more = json!({"status": text(), "ready": text(), "restarts": number(), "node": text(), "images": list(text()),
-        "created": time(), "deleting": time(), "deleted": time(), "until": time(), "score": {"type": "number"},
-        "matched": list(of("Matched")), "columns": {"type": "object", "additionalProperties": text()}});
+    let more = json!({"status": string(), "ready": string(), "restarts": integer(), "node": string(), "images": list(string()),
+        "created": date_time(), "deleting": date_time(), "deleted": date_time(), "until": date_time(), "score": {"type": "number"},
+        "matched": list(of("Matched")), "columns": {"type": "object", "additionalProperties": string()}});
     let mut optional = vec!["namespace"];
     if let (Some(hit), Value::Object(more)) = (hit.as_object_mut(), &more) {
         hit.extend(more.clone());
         optional.extend(more.keys().map(String::as_str));
     }
-    let marks = list(list(number()));
+    let marks = list(list(integer()));
     let schemas: [(&str, Value); 8] = [
-        ("Text", text()),
+        ("Text", string()),
         (
             "Object",
             json!({"type": "object", "description": "A whole Kubernetes object.", "additionalProperties": true}),
         ),
         ("Hit", object(hit, &optional)),
-        ("Matched", object(json!({"field": text(), "text": text(), "marks": marks}), &["marks"])),
-        ("FacetValue", object(json!({"value": text(), "count": number()}), &[])),
+        ("Matched", object(json!({"field": string(), "text": string(), "marks": marks}), &["marks"])),
+        ("FacetValue", object(json!({"value": string(), "count": integer()}), &[])),
         (
             "Groups",
             object(
-                json!({"field": text(), "values": list(of("FacetValue")),
+                json!({"field": string(), "values": list(of("FacetValue")),
                     "more": {"type": "integer", "format": "int64", "description": "Number of groups that are left out."}}),
                 &[],
             ),
@@ -136,12 +136,12 @@ pub(super) fn schemas() -> Map<String, Value> {
         (
             "Skipped",
             object(
-                json!({"cluster": text(), "reason": text(), "resources": number(), "missing": flag(),
-                    "ageSeconds": number()}),
+                json!({"cluster": string(), "reason": string(), "resources": integer(), "missing": boolean(),
+                    "ageSeconds": integer()}),
                 &["ageSeconds"],
             ),
         ),
-        ("Notice", object(json!({"message": text(), "start": number(), "end": number()}), &[])),
+        ("Notice", object(json!({"message": string(), "start": integer(), "end": integer()}), &[])),
     ];
     let mut named: Map<String, Value> = schemas.map(|(kind, schema)| (named(kind), schema)).into_iter().collect();
     named.extend(status_schema());

@@ -13,7 +13,7 @@ use super::columns::Columns;
 
 /// Default and maximum number of hits of one page.
 const PAGE: usize = 50;
-const LARGEST_PAGE: usize = 5_000;
+const MAX_PAGE_SIZE: usize = 5_000;
 
 /// Query parameters, and the queries that `scope:` may name.
 pub(super) struct Parameters<'q> {
@@ -61,11 +61,11 @@ impl<'q> Parameters<'q> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
         request.bodies = columns.read_manifests();
-        request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE));
+        request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(MAX_PAGE_SIZE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);
         if let Some(facets) = self.get("facets") {
-            request.facet(facets.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
+            request.set_facets(facets.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
         }
         Ok(request)
     }

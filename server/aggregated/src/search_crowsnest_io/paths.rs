@@ -13,7 +13,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 /// Default number of paths.
 const PATHS: usize = 100;
@@ -38,11 +38,11 @@ impl SearchOperation for Paths {
     const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectPaths"])];
 
     fn schemas(document: &mut Document) {
-        let edge = json!({"from": number(), "to": number(), "type": text(), "via": list(text())});
+        let edge = json!({"from": integer(), "to": integer(), "type": string(), "via": list(string())});
         document.schema(named("PathEdge"), object(edge, &[]));
-        let path = object(json!({"nodes": list(number()), "edges": list(number())}), &[]);
-        let fields = json!({"pattern": text(), "nodes": list(of("Hit")), "edges": list(of("PathEdge")), "paths": list(path),
-            "total": number(), "totalRelation": relation(), "notices": list(text()), "skipped": list(of("Skipped"))});
+        let path = object(json!({"nodes": list(integer()), "edges": list(integer())}), &[]);
+        let fields = json!({"pattern": string(), "nodes": list(of("Hit")), "edges": list(of("PathEdge")), "paths": list(path),
+            "total": integer(), "totalRelation": relation(), "notices": list(string()), "skipped": list(of("Skipped"))});
         let optional = ["nodes", "edges", "paths", "total", "totalRelation", "notices", "skipped"];
         document.schema(named("ObjectPaths"), body("ObjectPaths", fields, &optional));
     }

@@ -17,7 +17,7 @@ use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, Respo
 use super::operation::SearchOperation;
 use super::{API_VERSION, definition};
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::schema::{JSON, body, integer, list, object, string};
 use crate::resource::{Definition, Requested};
 use crowsnest_process::reply::json as json_response;
 
@@ -108,7 +108,7 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
             Ok(hit) => event("changed", &hit),
             Err(error) => error_event(&error),
         },
-        Ok(LiveEvent::Left(object)) => event("left", &Value::Object(identity(&object))),
+        Ok(LiveEvent::Removed(object)) => event("left", &Value::Object(identity(&object))),
         Ok(LiveEvent::Counts { total, facets: counts, groups: grouped }) => {
             let mut counts = json!({"total": total, "facets": facets(&counts)});
             if let Some(grouped) = &grouped {
@@ -116,7 +116,7 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
             }
             event("counts", &counts)
         }
-        Ok(LiveEvent::FellBehind) => event("behind", &json!({})),
+        Ok(LiveEvent::Lagged) => event("behind", &json!({})),
         Err(error) => error_event(&error),
     });
     Ok(stream(changes))
@@ -124,19 +124,19 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
 
 fn schemas(document: &mut Document) {
     let facets = || json!({"type": "object", "additionalProperties": list(of("FacetValue"))});
-    let summary = json!({"total": number(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": number(),
-        "behind": number(), "cursor": text(), "didYouMean": list(text()),
-        "wider": list(object(json!({"query": text(), "total": number()}), &[]))});
+    let summary = json!({"total": integer(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": integer(),
+        "behind": integer(), "cursor": string(), "didYouMean": list(string()),
+        "wider": list(object(json!({"query": string(), "total": integer()}), &[]))});
     let mut result = summary.clone();
     let parts = json!({"hits": list(of("Hit")), "facets": facets(), "groups": of("Groups"), "skipped": list(of("Skipped")),
         "notices": list(of("Notice"))});
     if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
         result.extend(parts);
     }
-    let counts = object(json!({"total": number(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
+    let counts = object(json!({"total": integer(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
     let events = json!({"notices": list(of("Notice")), "skipped": list(of("Skipped")), "facets": facets(),
         "groups": of("Groups"), "matches": list(of("Hit")), "done": of("Summary"), "changed": of("Hit"), "left": of("Hit"),
-        "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": text()}), &[])});
+        "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": string()}), &[])});
     let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
         "x-events": events});
     document.schema(named("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));

@@ -132,7 +132,7 @@ struct Counts {
 impl Counts {
     async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
         let (_, objects) = per_cluster(index, reader, "").await?;
-        let members = index.searcher().members_known_to(reader).await;
+        let members = index.searcher().visible_members(reader).await;
         let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
         for (label, query) in COUNTS {
             let (total, clusters) = per_cluster(index, reader, query).await?;
@@ -201,7 +201,7 @@ fn last_contacts(index: &Index) -> BTreeMap<String, i64> {
     let mut newest = BTreeMap::new();
     for (key, state) in index.states() {
         let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();
-        *at = (*at).max(state.heard_at);
+        *at = (*at).max(state.last_contact_ms);
     }
     newest
 }

@@ -12,7 +12,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, list, number, object, text};
+use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 /// Default number of suggestions.
 const SUGGESTIONS: usize = 20;
@@ -27,9 +27,9 @@ impl SearchOperation for Suggest {
     const ANSWERS: ResponseSchemas = &[(JSON, &["SearchSuggestions"])];
 
     fn schemas(document: &mut Document) {
-        let suggestion = object(json!({"text": text(), "about": text(), "count": number()}), &["about", "count"]);
-        let fields = json!({"start": number(), "end": number(), "field": text(), "items": list(suggestion),
-            "range": list(number())});
+        let suggestion = object(json!({"text": string(), "about": string(), "count": integer()}), &["about", "count"]);
+        let fields = json!({"start": integer(), "end": integer(), "field": string(), "items": list(suggestion),
+            "range": list(integer())});
         document.schema(named("SearchSuggestions"), body("SearchSuggestions", fields, &["field", "range"]));
     }
 

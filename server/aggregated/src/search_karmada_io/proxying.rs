@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
 use super::registered;
-use crate::forwarding::{incoming, outgoing};
+use crate::forwarding::{to_proxy_request, to_response};
 
 use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
 
@@ -51,7 +51,7 @@ impl Resource for FleetProxy {
                 true => registered(server)?,
                 false => server.running()?,
             };
-            Ok(incoming(running.proxy.fleet_wide(&context.user, path, outgoing(request)).await))
+            Ok(to_response(running.proxy.fleet_wide(&context.user, path, to_proxy_request(request)).await))
         })
     }
 }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use http::Method;
 
 use super::registered;
-use crate::forwarding::{incoming, outgoing};
+use crate::forwarding::{to_proxy_request, to_response};
 use crate::resource::{Call, Connect, Definition, GET, Members, Paths, Resource};
 use crowsnest_process::reply::Body;
 
@@ -36,7 +36,7 @@ impl Resource for Cache {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
-            Ok(incoming(proxy.search_cache(&context.user, path, outgoing(request)).await))
+            Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
         })
     }
 }

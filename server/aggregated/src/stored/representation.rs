@@ -1,7 +1,7 @@
 //! Representation of responses about stored kinds. The control plane returns JSON, in which responses are translated; this
 //! server encodes them as the client accepts them.
 
-use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Offer, Shape};
+use crowsnest_apimachinery::negotiate::{self, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::{Body, StatusResponse, json};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -13,7 +13,7 @@ const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 
 /// The representation that a client accepts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Representation(Accepted);
+pub(super) struct Representation(negotiate::Representation);
 
 impl Representation {
     /// Chooses a representation; 406 if there is none. Watches are served as JSON only.
@@ -22,7 +22,7 @@ impl Representation {
         let clauses: Vec<&str> = clauses.collect();
         let accepted = negotiate::accept(Some(&clauses.join(",")), Offer::Custom)?;
         match watch && accepted.encoding == Encoding::Yaml {
-            true => Err(negotiate::no_stream()),
+            true => Err(negotiate::stream_not_acceptable()),
             false => Ok(Self(accepted)),
         }
     }

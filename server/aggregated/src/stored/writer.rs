@@ -4,7 +4,7 @@
 //! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
 //! internal group are reviewed by the webhook, with the same rule.
 
-use crowsnest_admission::destination::{self, Before, Report, SecretUse};
+use crowsnest_admission::destination::{self, Before, RequiredPermissions, SecretUse};
 use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
@@ -83,7 +83,7 @@ impl Writer<'_> {
         if matches!(before, Before::Absent) && agents::agent_cluster(self.user).is_some() {
             self.check_id(after).await?;
         }
-        let report = destination::review(before, after);
+        let report = destination::required_permissions(before, after);
         self.check_uses(&report, |why| forbidden(name, why)).await
     }
 
@@ -95,11 +95,15 @@ impl Writer<'_> {
         after: &ResourceRegistry,
     ) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
-        let report = backend_store::review(before, after);
+        let report = backend_store::required_permissions(before, after);
         self.check_uses(&report, |why| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, why)).await
     }
 
-    async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> ApiError) -> Result<(), ApiError> {
+    async fn check_uses(
+        self,
+        report: &RequiredPermissions,
+        forbidden: impl Fn(&str) -> ApiError,
+    ) -> Result<(), ApiError> {
         for secret in &report.uses {
             if !self.may_use(secret).await? {
                 return Err(forbidden(&report.refusal(&self.user.name, secret)));

@@ -24,12 +24,12 @@ pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Longest logged `User-Agent` in bytes, as in kube-apiserver.
-const MAX_USER_AGENT: usize = 1024;
-/// Most source addresses taken from one request's headers.
+/// Maximum length of the logged `User-Agent` in bytes, as in kube-apiserver.
+const MAX_USER_AGENT_BYTES: usize = 1024;
+/// Maximum number of source addresses taken from one request's headers.
 const MAX_SOURCE_IPS: usize = 16;
-/// Longest logged request URI in bytes; the longest command of an exec fits.
-const MAX_REQUEST_URI: usize = 32 * 1024;
+/// Maximum length of the logged request URI in bytes; the longest command of an exec fits.
+const MAX_REQUEST_URI_BYTES: usize = 32 * 1024;
 /// Query parameters that carry credentials; their values are redacted.
 const SECRET_PARAMETERS: [&str; 10] = [
     "token",
@@ -106,7 +106,7 @@ pub(super) struct ObjectReference {
 
 impl ObjectReference {
     /// The object that a request addresses; `None` for paths that name no resource.
-    fn of(attributes: &Attributes) -> Option<Self> {
+    fn from_attributes(attributes: &Attributes) -> Option<Self> {
         let Attributes { group, version, resource, subresource, namespace, name, path, .. } = attributes.clone();
         path.is_none().then_some(Self {
             resource,
@@ -121,17 +121,17 @@ impl ObjectReference {
     }
 
     /// Fills the fields that the path leaves empty from an object's metadata.
-    fn complete(&mut self, object: &Value, versioned: bool) {
-        let field_of = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    fn complete(&mut self, object: &Value, with_resource_version: bool) {
+        let metadata_field = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let fill = |own: &mut String, field: &str| {
             if own.is_empty() {
-                *own = field_of(field);
+                *own = metadata_field(field);
             }
         };
         fill(&mut self.namespace, "namespace");
         fill(&mut self.name, "name");
         fill(&mut self.uid, "uid");
-        if versioned {
+        if with_resource_version {
             fill(&mut self.resource_version, "resourceVersion");
         }
     }
@@ -192,28 +192,28 @@ pub(super) struct Event {
 /// The parts of a request that are known when it is received.
 pub struct Request<'a> {
     pub audit_id: &'a str,
-    pub received: Timestamp,
+    pub received_at: Timestamp,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
     pub peer: Option<IpAddr>,
     pub attributes: &'a Attributes,
-    pub beyond: Option<&'a Beyond>,
+    pub forwarded: Option<&'a ForwardedRequest>,
 }
 
 /// Attributes that a request has at the server to which it is forwarded (for example a member cluster), as far as
 /// its path names them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Beyond {
+pub struct ForwardedRequest {
     /// Attributes at that server.
     pub attributes: Option<Attributes>,
     pub annotations: BTreeMap<String, String>,
     /// True for watches, streams and tunnels.
-    pub lasts: bool,
+    pub long_running: bool,
 }
 
 impl Event {
     /// The event of a received request; `user` is `None` if authentication failed.
-    pub(super) fn received(request: &Request<'_>, user: Option<&UserInfo>, level: Level) -> Self {
+    pub(super) fn new(request: &Request<'_>, user: Option<&UserInfo>, level: Level) -> Self {
         let agent = request.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
         let attributes = request.attributes;
         Self {
@@ -228,29 +228,29 @@ impl Event {
             impersonated_user: None,
             authentication_metadata: None,
             source_ips: source_ips(request.headers, request.peer),
-            user_agent: truncated(&agent.unwrap_or_default(), MAX_USER_AGENT),
-            object_ref: ObjectReference::of(attributes),
+            user_agent: truncate(&agent.unwrap_or_default(), MAX_USER_AGENT_BYTES),
+            object_ref: ObjectReference::from_attributes(attributes),
             response_status: None,
             request_object: None,
             response_object: None,
-            request_received_timestamp: request.received,
-            stage_timestamp: request.received,
-            annotations: request.beyond.map(|beyond| beyond.annotations.clone()).unwrap_or_default(),
+            request_received_timestamp: request.received_at,
+            stage_timestamp: request.received_at,
+            annotations: request.forwarded.map(|forwarded| forwarded.annotations.clone()).unwrap_or_default(),
             body_permits: Vec::new(),
         }
     }
 
-    /// Completes the object reference from a request or response object. `versioned` also takes its
+    /// Completes the object reference from a request or response object. `with_resource_version` also takes its
     /// `resourceVersion`, which is that of the object sent.
-    pub(super) fn complete_reference(&mut self, object: &Value, versioned: bool) {
+    pub(super) fn complete_reference(&mut self, object: &Value, with_resource_version: bool) {
         if let Some(reference) = &mut self.object_ref {
-            reference.complete(object, versioned);
+            reference.complete(object, with_resource_version);
         }
     }
 }
 
 /// Removes `metadata.managedFields` of an object, and of the items of a list or the rows of a table.
-pub(super) fn without_managed_fields(mut object: Value) -> Value {
+pub(super) fn strip_managed_fields(mut object: Value) -> Value {
     fn strip(object: &mut Value) {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -301,13 +301,13 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
 
 /// Path and query; values of parameters that carry credentials are redacted.
 fn request_uri(uri: &Uri) -> String {
-    let Some(query) = uri.query() else { return truncated(uri.path(), MAX_REQUEST_URI) };
+    let Some(query) = uri.query() else { return truncate(uri.path(), MAX_REQUEST_URI_BYTES) };
     let is_secret = |name: &str| SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str());
-    let query = Query::redacted(query, is_secret);
-    truncated(&format!("{}?{query}", uri.path()), MAX_REQUEST_URI)
+    let query = Query::redact_parameters(query, is_secret);
+    truncate(&format!("{}?{query}", uri.path()), MAX_REQUEST_URI_BYTES)
 }
 
-fn truncated(text: &str, max: usize) -> String {
+fn truncate(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -366,19 +366,19 @@ mod tests {
             name: "m1".into(),
             ..Attributes::default()
         };
-        let beyond = Beyond {
+        let forwarded = ForwardedRequest {
             annotations: BTreeMap::from([("example.com/cluster".to_owned(), "m1".to_owned())]),
-            ..Beyond::default()
+            ..ForwardedRequest::default()
         };
-        let mut event = Event::received(
+        let mut event = Event::new(
             &Request {
                 audit_id: "id-1",
-                received: "2026-01-02T03:04:05.678901234Z".parse().unwrap(),
+                received_at: "2026-01-02T03:04:05.678901234Z".parse().unwrap(),
                 uri: &uri,
                 headers: &headers,
                 peer: Some("10.0.0.1".parse().unwrap()),
                 attributes: &attributes,
-                beyond: Some(&beyond),
+                forwarded: Some(&forwarded),
             },
             Some(&UserInfo::new("alice", ["dev"])),
             Level::Metadata,
@@ -392,10 +392,10 @@ mod tests {
     #[test]
     fn managed_fields_are_removed_from_objects_lists_and_tables() {
         let object = || json!({"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}});
-        let left = json!({"metadata": {"name": "a"}, "spec": {}});
+        let stripped = json!({"metadata": {"name": "a"}, "spec": {}});
         let given = json!({"metadata": {"managedFields": 1}, "items": [object()], "rows": [{"object": object()}, {}]});
-        let expected = json!({"metadata": {}, "items": [left], "rows": [{"object": left}, {}]});
-        assert_eq!(without_managed_fields(given), expected);
-        assert_eq!(without_managed_fields(json!([1])), json!([1]));
+        let expected = json!({"metadata": {}, "items": [stripped], "rows": [{"object": stripped}, {}]});
+        assert_eq!(strip_managed_fields(given), expected);
+        assert_eq!(strip_managed_fields(json!([1])), json!([1]));
     }
 }

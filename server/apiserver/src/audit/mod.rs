@@ -2,7 +2,7 @@
 //!
 //! A [`Record`] accompanies its request. Events are written when the request is received, when a long-running
 //! response starts, and when the response or tunnel ends. `policy` decides what is logged, `log` writes it, and
-//! `held` wraps the bodies of requests and responses.
+//! `tracked_body` wraps the bodies of requests and responses.
 //!
 //! A request that is forwarded to another server of this process is one request. When both servers share a log, the
 //! record is passed on with it, so that one event has the user as the first server authenticated it and the object
@@ -10,10 +10,10 @@
 
 pub mod attributes;
 mod event;
-pub mod held;
 pub mod log;
 pub mod policy;
 mod record;
+pub mod tracked_body;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use attributes::Attributes;
-pub use event::{Beyond, Level, Request, Stage};
+pub use event::{ForwardedRequest, Level, Request, Stage};
 use log::AuditLog;
 use policy::Policy;
 pub use record::Record;
@@ -32,21 +32,21 @@ pub use record::Record;
 /// Header with the ID of a request, which all servers on its path log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Header with the key under which a server that shares the audit log finds the record of a forwarded request.
-pub const HANDED: HeaderName = HeaderName::from_static("x-crowsnest-audit-record");
+pub const FORWARDED_RECORD: HeaderName = HeaderName::from_static("x-crowsnest-audit-record");
 /// Longest `Audit-ID` that is taken from a request, as in kube-apiserver.
-const LONGEST_ID: usize = 64;
-/// Memory limit of bodies in queued events, in units of [`UNIT`] bytes.
-const ROOM: usize = 64 << 10;
-const UNIT: usize = 1 << 10;
+const MAX_ID_LENGTH: usize = 64;
+/// Memory limit of bodies in queued events, in units of [`BODY_MEMORY_UNIT_BYTES`].
+const BODY_MEMORY_UNITS: usize = 64 << 10;
+const BODY_MEMORY_UNIT_BYTES: usize = 1 << 10;
 
 /// Resolves the attributes that forwarded requests have at their target server.
-pub trait Lookout: Send + Sync {
-    fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond>;
+pub trait ForwardResolver: Send + Sync {
+    fn resolve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<ForwardedRequest>;
 }
 
 /// Implementation for servers that forward no requests.
-impl Lookout for () {
-    fn beyond(&self, _: &Method, _: &Uri, _: &HeaderMap) -> Option<Beyond> {
+impl ForwardResolver for () {
+    fn resolve(&self, _: &Method, _: &Uri, _: &HeaderMap) -> Option<ForwardedRequest> {
         None
     }
 }
@@ -54,81 +54,93 @@ impl Lookout for () {
 /// Applies the audit policy and creates records; without a log it does nothing. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Auditor {
-    on: Option<Arc<On>>,
+    active: Option<Arc<ActiveAuditor>>,
 }
 
-struct On {
+/// Policy, log and forwarded records of an enabled auditor.
+struct ActiveAuditor {
     policy: Policy,
     log: AuditLog,
-    lookout: Box<dyn Lookout>,
+    forward_resolver: Box<dyn ForwardResolver>,
     /// Records of requests that are being forwarded to another server, by a random key. `None` if the request is not
     /// logged.
-    handed: Mutex<HashMap<String, Option<Arc<Record>>>>,
+    forwarded_records: Mutex<HashMap<String, Option<Arc<Record>>>>,
     body_permits: Arc<Semaphore>,
 }
 
 impl Auditor {
-    pub fn new(policy: Policy, log: AuditLog, lookout: impl Lookout + 'static) -> Self {
-        let (lookout, handed, body_permits) = (Box::new(lookout), Mutex::default(), Arc::new(Semaphore::new(ROOM)));
-        Self { on: Some(Arc::new(On { policy, log, lookout, handed, body_permits })) }
+    pub fn new(policy: Policy, log: AuditLog, forward_resolver: impl ForwardResolver + 'static) -> Self {
+        let (forward_resolver, forwarded_records, body_permits) =
+            (Box::new(forward_resolver), Mutex::default(), Arc::new(Semaphore::new(BODY_MEMORY_UNITS)));
+        Self {
+            active: Some(Arc::new(ActiveAuditor { policy, log, forward_resolver, forwarded_records, body_permits })),
+        }
     }
 
     pub fn log(&self) -> Option<&AuditLog> {
-        self.on.as_ref().map(|on| &on.log)
+        self.active.as_ref().map(|active| &active.log)
     }
 
     /// The attributes that a request has at the server to which it is forwarded.
-    pub fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond> {
-        self.on.as_ref().and_then(|on| on.lookout.beyond(method, uri, headers))
+    pub fn forwarded_request(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<ForwardedRequest> {
+        self.active.as_ref().and_then(|active| active.forward_resolver.resolve(method, uri, headers))
     }
 
     /// Creates the record of a received request; `None` if the policy does not log it. `user` is `None` if
     /// authentication failed.
-    pub async fn begin(&self, request: &Request<'_>, user: Option<&UserInfo>, lasts: bool) -> Option<Arc<Record>> {
-        let on = self.on.as_ref()?;
-        let beyond = request.beyond.and_then(|beyond| beyond.attributes.as_ref());
-        let attributes: Vec<&Attributes> = [Some(request.attributes), beyond].into_iter().flatten().collect();
-        let decision = on.policy.decide(user.unwrap_or(&UserInfo::default()), &attributes)?;
-        Some(Record::begin(on.log.clone(), Arc::clone(&on.body_permits), decision, request, user, lasts).await)
+    pub async fn begin(
+        &self,
+        request: &Request<'_>,
+        user: Option<&UserInfo>,
+        long_running: bool,
+    ) -> Option<Arc<Record>> {
+        let active = self.active.as_ref()?;
+        let forwarded = request.forwarded.and_then(|forwarded| forwarded.attributes.as_ref());
+        let attributes: Vec<&Attributes> = [Some(request.attributes), forwarded].into_iter().flatten().collect();
+        let decision = active.policy.decide(user.unwrap_or(&UserInfo::default()), &attributes)?;
+        Some(
+            Record::begin(active.log.clone(), Arc::clone(&active.body_permits), decision, request, user, long_running)
+                .await,
+        )
     }
 
     /// Registers the record of a request that is forwarded; `None` registers that the request is not logged.
-    pub fn hand(&self, record: Option<Arc<Record>>) -> Option<Handed> {
-        let on = self.on.clone()?;
-        let name = uuid::Uuid::new_v4().to_string();
-        on.handed.lock().insert(name.clone(), record);
-        Some(Handed { on, name })
+    pub fn register_forwarded(&self, record: Option<Arc<Record>>) -> Option<ForwardedRecord> {
+        let active = self.active.clone()?;
+        let key = uuid::Uuid::new_v4().to_string();
+        active.forwarded_records.lock().insert(key.clone(), record);
+        Some(ForwardedRecord { auditor: active, key })
     }
 
     /// Removes and returns the record registered under a key.
-    pub fn take(&self, name: &str) -> Option<Option<Arc<Record>>> {
-        self.on.as_ref()?.handed.lock().remove(name)
+    pub fn take_forwarded(&self, key: &str) -> Option<Option<Arc<Record>>> {
+        self.active.as_ref()?.forwarded_records.lock().remove(key)
     }
 }
 
 /// Registration of a forwarded record; removed on drop.
-pub struct Handed {
-    on: Arc<On>,
-    name: String,
+pub struct ForwardedRecord {
+    auditor: Arc<ActiveAuditor>,
+    key: String,
 }
 
-impl Handed {
-    /// Value of the [`HANDED`] header.
-    pub fn name(&self) -> &str {
-        &self.name
+impl ForwardedRecord {
+    /// Value of the [`FORWARDED_RECORD`] header.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 }
 
-impl Drop for Handed {
+impl Drop for ForwardedRecord {
     fn drop(&mut self) {
-        self.on.handed.lock().remove(&self.name);
+        self.auditor.forwarded_records.lock().remove(&self.key);
     }
 }
 
 /// The `Audit-ID` of a request, or a new one if it is missing or too long.
-pub fn id_of(headers: &HeaderMap, new: impl FnOnce() -> String) -> String {
+pub fn audit_id(headers: &HeaderMap, generate: impl FnOnce() -> String) -> String {
     let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
-    given.filter(|id| (1..=LONGEST_ID).contains(&id.len())).map_or_else(new, str::to_owned)
+    given.filter(|id| (1..=MAX_ID_LENGTH).contains(&id.len())).map_or_else(generate, str::to_owned)
 }
 
 #[cfg(test)]
@@ -140,7 +152,7 @@ mod tests {
 
     pub(super) fn event(id: &str) -> event::Event {
         let attributes = sample_attributes();
-        event::Event::received(&request(id, &HeaderMap::new(), &attributes), None, Level::Metadata)
+        event::Event::new(&request(id, &HeaderMap::new(), &attributes), None, Level::Metadata)
     }
 
     fn sample_attributes() -> Attributes {
@@ -149,8 +161,8 @@ mod tests {
 
     fn request<'a>(id: &'a str, headers: &'a HeaderMap, attributes: &'a Attributes) -> Request<'a> {
         static URI: std::sync::LazyLock<http::Uri> = std::sync::LazyLock::new(|| http::Uri::from_static("/x"));
-        let received = Timestamp::UNIX_EPOCH;
-        Request { audit_id: id, received, uri: &URI, headers, peer: None, attributes, beyond: None }
+        let received_at = Timestamp::UNIX_EPOCH;
+        Request { audit_id: id, received_at, uri: &URI, headers, peer: None, attributes, forwarded: None }
     }
 
     fn policy(rest: &str) -> String {
@@ -158,10 +170,10 @@ mod tests {
     }
 
     /// Events that are logged while `during` runs.
-    async fn logged(policy: &str, during: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
+    async fn log_events(policy: &str, during: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let files = log::Files { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
+        let files = log::LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
         let (log, writer) = AuditLog::start(log::Destination::File(files)).unwrap();
         during(Auditor::new(Policy::parse(policy).unwrap(), log, ())).await;
         writer.stop().await;
@@ -181,19 +193,19 @@ mod tests {
             (none, true, false, &[]),
             (end, true, false, &[("ResponseComplete", 200)]),
         ];
-        for (policy, lasts, panics, expected) in cases {
-            let events = logged(policy, async |auditor: Auditor| {
+        for (policy, long_running, panics, expected) in cases {
+            let events = log_events(policy, async |auditor: Auditor| {
                 let (headers, attributes) = (HeaderMap::new(), sample_attributes());
-                let Some(record) = auditor.begin(&request("1", &headers, &attributes), None, lasts).await else {
+                let Some(record) = auditor.begin(&request("1", &headers, &attributes), None, long_running).await else {
                     return;
                 };
                 match panics {
-                    true => record.panicked(),
-                    false => record.answered(StatusCode::OK, None).await,
+                    true => record.record_panic(),
+                    false => record.record_response_start(StatusCode::OK, None).await,
                 }
                 // A server that forwards the response reports the same status again.
                 if !panics {
-                    record.answered(StatusCode::OK, None).await;
+                    record.record_response_start(StatusCode::OK, None).await;
                 }
             })
             .await;
@@ -205,7 +217,7 @@ mod tests {
                 })
                 .collect();
             let expected: Vec<(String, u64)> = expected.iter().map(|(s, c)| ((*s).to_owned(), *c)).collect();
-            assert_eq!(seen, expected, "{policy} {lasts} {panics}");
+            assert_eq!(seen, expected, "{policy} {long_running} {panics}");
         }
     }
 
@@ -214,7 +226,7 @@ mod tests {
         let metadata = json!({"generateName": "a-", "resourceVersion": "7", "managedFields": [{}]});
         let sent = json!({"metadata": metadata, "data": "x"});
         let made = json!({"metadata": {"name": "a-1", "uid": "u-1", "resourceVersion": "9"}, "data": "y"});
-        let large = json!({"metadata": {}, "data": "x".repeat(record::LARGEST)});
+        let large = json!({"metadata": {}, "data": "x".repeat(record::MAX_BODY_BYTES)});
         let plain = json!({"metadata": {"generateName": "a-", "resourceVersion": "7"}, "data": "x"});
         let null = Value::Null;
         let cases: [(&str, &Value, [&Value; 2], &str); 5] = [
@@ -224,15 +236,15 @@ mod tests {
             ("level: RequestResponse, omitManagedFields: true", &made, [&plain, &made], ""),
             ("level: RequestResponse", &large, [&sent, &null], "true"),
         ];
-        for (rule, answered, expected, truncated) in cases {
+        for (rule, response, expected, truncated) in cases {
             let rule = policy(&format!("rules: [{{{rule}}}]\nomitStages: [RequestReceived]"));
-            let events = logged(&rule, async |auditor: Auditor| {
+            let events = log_events(&rule, async |auditor: Auditor| {
                 let (headers, attributes) = (HeaderMap::new(), sample_attributes());
                 let record = auditor.begin(&request("1", &headers, &attributes), None, false).await.unwrap();
-                record.requested(&sent);
-                record.created(&made);
-                record.responded(answered.clone());
-                record.answered(StatusCode::CREATED, None).await;
+                record.record_request(&sent);
+                record.record_created(&made);
+                record.record_response_body(response.clone());
+                record.record_response_start(StatusCode::CREATED, None).await;
             })
             .await;
             let [event] = events.as_slice() else { panic!("{events:#?}") };
@@ -247,34 +259,38 @@ mod tests {
     #[tokio::test]
     async fn forwarded_records_are_taken_once_while_registered() {
         let rule = policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived]");
-        let events = logged(&rule, async |auditor: Auditor| {
+        let events = log_events(&rule, async |auditor: Auditor| {
             let (headers, attributes) = (HeaderMap::new(), sample_attributes());
             let record = auditor.begin(&request("1", &headers, &attributes), None, false).await;
-            let handed = auditor.hand(record.clone()).unwrap();
-            let found = auditor.take(handed.name()).unwrap().unwrap();
-            found.note("example.com/reached", "m1");
-            assert!(auditor.take(handed.name()).is_none());
-            let unseen = auditor.hand(record).unwrap();
-            let name = unseen.name().to_owned();
-            drop(unseen);
-            assert!(auditor.take(&name).is_none());
+            let forwarded = auditor.register_forwarded(record.clone()).unwrap();
+            let found = auditor.take_forwarded(forwarded.key()).unwrap().unwrap();
+            found.annotate("example.com/reached", "m1");
+            assert!(auditor.take_forwarded(forwarded.key()).is_none());
+            let unused = auditor.register_forwarded(record).unwrap();
+            let key = unused.key().to_owned();
+            drop(unused);
+            assert!(auditor.take_forwarded(&key).is_none());
             // A request without a record is registered as not logged.
-            let none = auditor.hand(None).unwrap();
-            assert!(auditor.take(none.name()).unwrap().is_none());
+            let none = auditor.register_forwarded(None).unwrap();
+            assert!(auditor.take_forwarded(none.key()).unwrap().is_none());
         })
         .await;
         let [event] = events.as_slice() else { panic!("{events:#?}") };
         assert_eq!(event["annotations"]["example.com/reached"], "m1");
-        assert!(Auditor::default().hand(None).is_none());
+        assert!(Auditor::default().register_forwarded(None).is_none());
     }
 
     #[test]
     fn audit_id_of_the_request_is_kept() {
-        let named = |id: &str| HeaderMap::from_iter([(AUDIT_ID, id.parse().unwrap())]);
-        let cases =
-            [(named("abc"), "abc"), (named(""), "new"), (named(&"x".repeat(65)), "new"), (HeaderMap::new(), "new")];
+        let headers_with = |id: &str| HeaderMap::from_iter([(AUDIT_ID, id.parse().unwrap())]);
+        let cases = [
+            (headers_with("abc"), "abc"),
+            (headers_with(""), "new"),
+            (headers_with(&"x".repeat(65)), "new"),
+            (HeaderMap::new(), "new"),
+        ];
         for (headers, expected) in cases {
-            assert_eq!(id_of(&headers, || "new".to_owned()), expected, "{headers:?}");
+            assert_eq!(audit_id(&headers, || "new".to_owned()), expected, "{headers:?}");
         }
     }
 }

@@ -88,21 +88,21 @@ pub struct Policy {
     omit_stages: Vec<Stage>,
     omit_managed_fields: bool,
     /// Groups and resources in addition to [`SENSITIVE_RESOURCES`].
-    delicate: Vec<(String, String)>,
+    additional_sensitive_resources: Vec<(String, String)>,
 }
 
-/// How a request is logged.
+/// Audit decision for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub level: Level,
     /// Stages at which no event is written.
-    pub omit: Vec<Stage>,
+    pub omitted_stages: Vec<Stage>,
     pub omit_managed_fields: bool,
 }
 
 /// Default policy: omits health and discovery requests, which clients poll; logs metadata of all others on
 /// completion.
-const DEFAULT: &str = r#"
+const DEFAULT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -116,7 +116,7 @@ rules:
 impl Default for Policy {
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a constant, read in every test of this module")]
-        Self::parse(DEFAULT).expect("a valid policy")
+        Self::parse(DEFAULT_POLICY).expect("a valid policy")
     }
 }
 
@@ -129,45 +129,46 @@ impl Policy {
         if document.rules.is_empty() {
             return Err(PolicyError::Empty);
         }
-        for (nth, rule) in document.rules.iter().enumerate() {
-            rule.check().map_err(|why| PolicyError::Rule(nth, why))?;
+        for (index, rule) in document.rules.iter().enumerate() {
+            rule.check().map_err(|why| PolicyError::Rule(index, why))?;
         }
         let Document { rules, omit_stages, omit_managed_fields, .. } = document;
-        Ok(Self { rules, omit_stages, omit_managed_fields, delicate: Vec::new() })
+        Ok(Self { rules, omit_stages, omit_managed_fields, additional_sensitive_resources: Vec::new() })
     }
 
     /// Adds groups and resources whose bodies may contain secrets.
-    pub fn with_sensitive(mut self, more: &[(&str, &str)]) -> Self {
-        self.delicate.extend(more.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
+    pub fn with_sensitive(mut self, resources: &[(&str, &str)]) -> Self {
+        self.additional_sensitive_resources
+            .extend(resources.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
         self
     }
 
-    /// How a request is logged; `None` if it is not logged. `attributes` has its attributes at this server and at the one it is
-    /// forwarded to.
+    /// Decides how a request is logged; `None` if it is not logged. `attributes` are those at this server and at the server
+    /// to which the request is forwarded.
     pub fn decide(&self, user: &UserInfo, attributes: &[&Attributes]) -> Option<Decision> {
         let rule =
             self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;
-        let withheld = |one: &&Attributes| self.is_delicate(one) && !rule.names(one);
-        let level = if attributes.iter().any(withheld) { rule.level.min(Level::Metadata) } else { rule.level };
+        let is_withheld = |one: &&Attributes| self.is_sensitive(one) && !rule.names_explicitly(one);
+        let level = if attributes.iter().any(is_withheld) { rule.level.min(Level::Metadata) } else { rule.level };
         Some(Decision {
             level,
-            omit: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
+            omitted_stages: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
         })
     }
 
-    fn is_delicate(&self, attributes: &Attributes) -> bool {
+    fn is_sensitive(&self, attributes: &Attributes) -> bool {
         let Attributes { group, resource, subresource, path: None, .. } = attributes else { return false };
         SENSITIVE_RESOURCES.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
-            || self.delicate.iter().any(|(g, r)| g == group && r == resource)
+            || self.additional_sensitive_resources.iter().any(|(g, r)| g == group && r == resource)
     }
 }
 
 impl Rule {
     /// Validates a rule as kube-apiserver does.
     fn check(&self) -> Result<(), String> {
-        let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
-        if of_resources && !self.non_resource_urls.is_empty() {
+        let has_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if has_resources && !self.non_resource_urls.is_empty() {
             return Err("rules cannot apply to both regular resources and non-resource URLs".into());
         }
         for url in &self.non_resource_urls {
@@ -190,31 +191,31 @@ impl Rule {
     }
 
     /// True if the rule names this resource explicitly instead of by a wildcard.
-    fn names(&self, attributes: &Attributes) -> bool {
+    fn names_explicitly(&self, attributes: &Attributes) -> bool {
         let slash = if attributes.subresource.is_empty() { "" } else { "/" };
         let full = format!("{}{slash}{}", attributes.resource, attributes.subresource);
         self.resources.iter().any(|one| one.group == attributes.group && one.resources.contains(&full))
     }
 
     fn matches(&self, user: &UserInfo, attributes: &[&Attributes]) -> bool {
-        let listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
-        if !listed(&self.users, &user.name) {
+        let is_listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
+        if !is_listed(&self.users, &user.name) {
             return false;
         }
         if !self.user_groups.is_empty() && !user.groups.iter().any(|group| self.user_groups.contains(group)) {
             return false;
         }
-        attributes.iter().any(|wanted| listed(&self.verbs, &wanted.verb) && self.covers(wanted))
+        attributes.iter().any(|request| is_listed(&self.verbs, &request.verb) && self.matches_scope(request))
     }
 
-    fn covers(&self, wanted: &Attributes) -> bool {
+    fn matches_scope(&self, request: &Attributes) -> bool {
         if !self.resources.is_empty() || !self.namespaces.is_empty() {
-            let namespace = self.namespaces.is_empty() || self.namespaces.contains(&wanted.namespace);
-            let resource = self.resources.is_empty() || self.resources.iter().any(|one| one.cover(wanted));
-            return wanted.path.is_none() && namespace && resource;
+            let matches_namespace = self.namespaces.is_empty() || self.namespaces.contains(&request.namespace);
+            let matches_resource = self.resources.is_empty() || self.resources.iter().any(|one| one.matches(request));
+            return request.path.is_none() && matches_namespace && matches_resource;
         }
         if !self.non_resource_urls.is_empty() {
-            let Some(path) = &wanted.path else { return false };
+            let Some(path) = &request.path else { return false };
             return self.non_resource_urls.iter().any(|spec| path_matches(spec, path));
         }
         true
@@ -222,35 +223,35 @@ impl Rule {
 }
 
 impl Resources {
-    fn cover(&self, wanted: &Attributes) -> bool {
-        if self.group != wanted.group {
+    fn matches(&self, request: &Attributes) -> bool {
+        if self.group != request.group {
             return false;
         }
         if self.resources.is_empty() {
             return true;
         }
-        let named = self.resource_names.is_empty() || self.resource_names.contains(&wanted.name);
-        named && self.resources.iter().any(|spec| resource_matches(spec, wanted))
+        let matches_name = self.resource_names.is_empty() || self.resource_names.contains(&request.name);
+        matches_name && self.resources.iter().any(|spec| resource_matches(spec, request))
     }
 }
 
-fn resource_matches(spec: &str, wanted: &Attributes) -> bool {
-    let sub = wanted.subresource.as_str();
+fn resource_matches(spec: &str, request: &Attributes) -> bool {
+    let sub = request.subresource.as_str();
     match spec.split_once('/') {
-        None => spec == "*" || (sub.is_empty() && spec == wanted.resource),
+        None => spec == "*" || (sub.is_empty() && spec == request.resource),
         Some(("*", subresource)) => !sub.is_empty() && subresource == sub,
-        Some((resource, "*")) => resource == wanted.resource,
-        Some((resource, subresource)) => resource == wanted.resource && subresource == sub,
+        Some((resource, "*")) => resource == request.resource,
+        Some((resource, subresource)) => resource == request.resource && subresource == sub,
     }
 }
 
 /// Matches a non-resource path. Paths with `.`, `..`, escapes or empty segments, which the next server may normalize
 /// to another path, match only `*` or an exact pattern.
 fn path_matches(spec: &str, path: &str) -> bool {
-    let odd = |part: &str| matches!(part, "." | "..") || part.contains(['%', '\\']);
+    let is_ambiguous = |part: &str| matches!(part, "." | "..") || part.contains(['%', '\\']);
     match spec.strip_suffix('*') {
         Some("") => true,
-        Some(prefix) => path.starts_with(prefix) && !path.split('/').any(odd) && !path.contains("//"),
+        Some(prefix) => path.starts_with(prefix) && !path.split('/').any(is_ambiguous) && !path.contains("//"),
         None => spec == path,
     }
 }
@@ -289,12 +290,15 @@ mod tests {
     #[case(Attributes { verb: "post".into(), ..path("/apis/x") }, true)]
     #[case(resource("get", "pods/exec", "default"), true)]
     #[case(resource("delete", "apps:deployments", "default"), true)]
-    fn default_policy_omits_health_and_discovery(#[case] of_member: Attributes, #[case] written: bool) {
+    fn default_policy_omits_health_and_discovery(#[case] member_attributes: Attributes, #[case] is_logged: bool) {
         let proxied = resource("get", "example.com:things/proxy", "");
-        let decision = Policy::default().decide(&UserInfo::new("alice", ["dev"]), &[&proxied, &of_member]);
-        let expected =
-            Decision { level: Level::Metadata, omit: vec![Stage::RequestReceived], omit_managed_fields: false };
-        assert_eq!(decision, written.then_some(expected));
+        let decision = Policy::default().decide(&UserInfo::new("alice", ["dev"]), &[&proxied, &member_attributes]);
+        let expected = Decision {
+            level: Level::Metadata,
+            omitted_stages: vec![Stage::RequestReceived],
+            omit_managed_fields: false,
+        };
+        assert_eq!(decision, is_logged.then_some(expected));
     }
 
     #[rstest]
@@ -332,7 +336,7 @@ mod tests {
         let attributes = resource("get", "pods", "");
         assert_eq!(policy.decide(&UserInfo::new("bob", ["dev"]), &[&attributes]), None);
         let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&attributes]).unwrap();
-        assert_eq!(decision.omit, [Stage::RequestReceived, Stage::ResponseStarted]);
+        assert_eq!(decision.omitted_stages, [Stage::RequestReceived, Stage::ResponseStarted]);
         assert_eq!(decision.level, Level::RequestResponse);
     }
 

@@ -11,30 +11,29 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 
-use super::UNIT;
+use super::BODY_MEMORY_UNIT_BYTES;
 use super::event::{self, AuthenticationMetadata, Event, Level, RawBody, Request, Stage, User};
 use super::log::{AuditLog, QueuePermit};
 use super::policy::Decision;
 
-/// Largest logged body in bytes; larger ones are omitted and the event is annotated as truncated.
-pub(super) const LARGEST: usize = 1 << 20;
+/// Maximum size of logged bodies in bytes; larger ones are omitted and the event is annotated as truncated.
+pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// Audit record of one request. The last event is written when the last reference is dropped.
 pub struct Record {
     log: AuditLog,
     body_permits: Arc<Semaphore>,
     decision: Decision,
-    lasts: bool,
+    long_running: bool,
     state: Mutex<State>,
 }
 
 struct State {
     event: Event,
     /// Reserved queue slot of the last event.
-    last: Option<QueuePermit>,
-    /// True once the response has started.
-    begun: bool,
-    panicked: bool,
+    last_event_permit: Option<QueuePermit>,
+    has_response_started: bool,
+    has_panicked: bool,
 }
 
 impl fmt::Debug for Record {
@@ -50,29 +49,30 @@ impl Record {
         decision: Decision,
         request: &Request<'_>,
         user: Option<&UserInfo>,
-        lasts: bool,
+        long_running: bool,
     ) -> Arc<Self> {
-        let event = Event::received(request, user, decision.level);
-        let state = Mutex::new(State { event, last: None, begun: false, panicked: false });
-        let record = Self { log, body_permits, decision, lasts, state };
+        let event = Event::new(request, user, decision.level);
+        let state =
+            Mutex::new(State { event, last_event_permit: None, has_response_started: false, has_panicked: false });
+        let record = Self { log, body_permits, decision, long_running, state };
         record.write_now(Stage::RequestReceived).await;
         // No slot is reserved for long-running requests, which would hold it for hours.
-        if !lasts && record.writes(Stage::ResponseComplete) {
+        if !long_running && record.should_write(Stage::ResponseComplete) {
             let permit = record.log.reserve().await;
-            record.state.lock().last = permit;
+            record.state.lock().last_event_permit = permit;
         }
         Arc::new(record)
     }
 
-    fn writes(&self, stage: Stage) -> bool {
-        !self.decision.omit.contains(&stage)
+    fn should_write(&self, stage: Stage) -> bool {
+        !self.decision.omitted_stages.contains(&stage)
     }
 
     async fn write_now(&self, stage: Stage) {
-        if self.writes(stage) {
+        if self.should_write(stage) {
             let permit = self.log.reserve().await;
             let event = self.event_at(stage);
-            self.log.put(permit, event);
+            self.log.enqueue(permit, event);
         }
     }
 
@@ -83,7 +83,7 @@ impl Record {
     }
 
     /// Records the impersonated user, and the verb that permitted it in a constrained mode.
-    pub fn impersonated(&self, user: &UserInfo, constraint: Option<&'static str>) {
+    pub fn record_impersonation(&self, user: &UserInfo, constraint: Option<&'static str>) {
         let event = &mut self.state.lock().event;
         event.impersonated_user = Some(User::from(user));
         event.authentication_metadata =
@@ -91,74 +91,74 @@ impl Record {
     }
 
     /// Records the authorization decision.
-    pub fn authorized(&self, allowed: bool, reason: &str) {
-        self.note(event::DECISION, if allowed { "allow" } else { "forbid" });
-        self.note(event::REASON, reason);
+    pub fn record_authorization(&self, allowed: bool, reason: &str) {
+        self.annotate(event::DECISION, if allowed { "allow" } else { "forbid" });
+        self.annotate(event::REASON, reason);
     }
 
     /// Sets an annotation.
-    pub fn note(&self, key: &str, value: &str) {
+    pub fn annotate(&self, key: &str, value: &str) {
         self.state.lock().event.annotations.insert(key.to_owned(), value.to_owned());
     }
 
     /// True if request bodies are logged.
-    pub fn wants_request(&self) -> bool {
+    pub fn logs_request_body(&self) -> bool {
         self.decision.level >= Level::Request
     }
 
     /// True if response bodies are logged; never for streams.
-    pub fn wants_response(&self) -> bool {
-        self.decision.level >= Level::RequestResponse && !self.lasts
+    pub fn logs_response_body(&self) -> bool {
+        self.decision.level >= Level::RequestResponse && !self.long_running
     }
 
     /// Records the request object.
-    pub fn requested(&self, object: &Value) {
+    pub fn record_request(&self, object: &Value) {
         self.state.lock().event.complete_reference(object, true);
-        if self.wants_request()
-            && let Some(kept) = self.encode(object.clone())
+        if self.logs_request_body()
+            && let Some(body) = self.encode(object.clone())
         {
-            self.state.lock().event.request_object = Some(kept);
+            self.state.lock().event.request_object = Some(body);
         }
     }
 
     /// Records a patch, which does not identify an object.
-    pub fn patched(&self, patch: Value) {
-        if self.wants_request()
-            && let Some(kept) = self.encode(patch)
+    pub fn record_patch(&self, patch: Value) {
+        if self.logs_request_body()
+            && let Some(body) = self.encode(patch)
         {
-            self.state.lock().event.request_object = Some(kept);
+            self.state.lock().event.request_object = Some(body);
         }
     }
 
     /// Records the identity of a created object: its generated name and UID.
-    pub fn created(&self, object: &Value) {
+    pub fn record_created(&self, object: &Value) {
         self.state.lock().event.complete_reference(object, false);
     }
 
     /// Records the response body.
-    pub fn responded(&self, object: Value) {
-        if self.wants_response()
-            && let Some(kept) = self.encode(object)
+    pub fn record_response_body(&self, object: Value) {
+        if self.logs_response_body()
+            && let Some(body) = self.encode(object)
         {
-            self.state.lock().event.response_object = Some(kept);
+            self.state.lock().event.response_object = Some(body);
         }
     }
 
-    /// Annotates the event: a body was too large to be logged.
-    pub fn truncated(&self) {
-        self.note(event::TRUNCATED, "true");
+    /// Annotates the event as truncated: a body was too large to be logged.
+    pub fn mark_truncated(&self) {
+        self.annotate(event::TRUNCATED, "true");
     }
 
     /// Encodes a body for the log; `None` if it or the sum of queued bodies is too large.
     fn encode(&self, object: Value) -> Option<RawBody> {
-        let object = if self.decision.omit_managed_fields { event::without_managed_fields(object) } else { object };
-        let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= LARGEST);
+        let object = if self.decision.omit_managed_fields { event::strip_managed_fields(object) } else { object };
+        let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= MAX_BODY_BYTES);
         let body_permits = raw.as_ref().and_then(|raw| {
-            let units = u32::try_from(raw.get().len().div_ceil(UNIT)).ok()?;
+            let units = u32::try_from(raw.get().len().div_ceil(BODY_MEMORY_UNIT_BYTES)).ok()?;
             Arc::clone(&self.body_permits).try_acquire_many_owned(units).ok()
         });
         let (Some(raw), Some(body_permits)) = (raw, body_permits) else {
-            self.truncated();
+            self.mark_truncated();
             return None;
         };
         self.state.lock().event.body_permits.push(Arc::new(body_permits));
@@ -167,36 +167,37 @@ impl Record {
 
     /// Records the start of the response. When several servers forward a response, the status of the first one is
     /// kept.
-    pub async fn answered(&self, code: StatusCode, status: Option<&Value>) {
-        let first = {
+    pub async fn record_response_start(&self, code: StatusCode, status: Option<&Value>) {
+        let is_first = {
             let mut state = self.state.lock();
-            let known = state.event.response_status.as_ref().and_then(|status| status["code"].as_u64());
-            if known != Some(u64::from(code.as_u16())) {
+            let recorded = state.event.response_status.as_ref().and_then(|status| status["code"].as_u64());
+            if recorded != Some(u64::from(code.as_u16())) {
                 state.event.response_status = Some(event::response_status(code.as_u16(), status));
             }
-            !std::mem::replace(&mut state.begun, true)
+            !std::mem::replace(&mut state.has_response_started, true)
         };
-        if self.lasts && first {
+        if self.long_running && is_first {
             self.write_now(Stage::ResponseStarted).await;
         }
     }
 
-    pub fn panicked(&self) {
+    /// Records that the handler panicked.
+    pub fn record_panic(&self) {
         let mut state = self.state.lock();
-        state.panicked = true;
+        state.has_panicked = true;
         state.event.response_status = Some(event::response_status(500, None));
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let (permit, panicked) = {
+        let (permit, has_panicked) = {
             let mut state = self.state.lock();
-            (state.last.take(), state.panicked)
+            (state.last_event_permit.take(), state.has_panicked)
         };
-        let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
-        if self.writes(stage) {
-            self.log.put(permit, self.event_at(stage));
+        let stage = if has_panicked { Stage::Panic } else { Stage::ResponseComplete };
+        if self.should_write(stage) {
+            self.log.enqueue(permit, self.event_at(stage));
         }
     }
 }

@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::{ClientAuthorities, ServingCertificates, Tls};
 use crate::error::{Error, Result};
 
-/// Days a certificate authority is valid.
-const AUTHORITY_DAYS: i64 = 3650;
-/// Days an issued certificate is valid.
-const CERTIFICATE_DAYS: i64 = 365;
+/// Validity of a certificate authority in days.
+const AUTHORITY_VALIDITY_DAYS: i64 = 3650;
+/// Validity of an issued certificate in days.
+const CERTIFICATE_VALIDITY_DAYS: i64 = 365;
 /// Interval at which certificates of running listeners are renewed, long before they expire.
-pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
+pub const RENEWAL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
 /// A certificate with its key, both PEM.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-fn valid_for(params: &mut CertificateParams, days: i64) {
+fn set_validity(params: &mut CertificateParams, days: i64) {
     let now = jiff::Timestamp::now();
     let date = |offset: i64| {
         let day = now
@@ -63,13 +63,13 @@ fn common_name(name: &str) -> DistinguishedName {
 }
 
 /// Parameters of a leaf certificate for one purpose. The subject must be set by the caller.
-fn leaf(purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
+fn leaf_params(purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.extended_key_usages = vec![purpose];
     params.use_authority_key_identifier_extension = true;
-    valid_for(&mut params, CERTIFICATE_DAYS);
+    set_validity(&mut params, CERTIFICATE_VALIDITY_DAYS);
     params
 }
 
@@ -82,7 +82,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        valid_for(&mut params, AUTHORITY_DAYS);
+        set_validity(&mut params, AUTHORITY_VALIDITY_DAYS);
         let certificate = params.self_signed(&key)?.pem();
         let credentials = Credentials { certificate, key: key.serialize_pem() };
         Ok(Self { credentials, issuer: Issuer::new(params, key) })
@@ -111,7 +111,7 @@ impl Authority {
     }
 
     /// Loads an authority that is stored elsewhere, such as in a Secret.
-    pub fn of(credentials: Credentials) -> Result<Self> {
+    pub fn from_credentials(credentials: Credentials) -> Result<Self> {
         let issuer = Issuer::from_ca_cert_pem(&credentials.certificate, KeyPair::from_pem(&credentials.key)?)?;
         Ok(Self { credentials, issuer })
     }
@@ -127,17 +127,17 @@ impl Authority {
     }
 
     /// Issues a client certificate for a user.
-    pub fn client(&self, user: &str, groups: &[String]) -> Result<Credentials> {
+    pub fn issue_client_certificate(&self, user: &str, groups: &[String]) -> Result<Credentials> {
         let key = KeyPair::generate()?;
         let subject = CertificateSubject::of_user(user, groups)?;
-        let certificate = self.sign_for(&subject, leaf(ExtendedKeyUsagePurpose::ClientAuth), &key)?;
+        let certificate = self.sign_for(&subject, leaf_params(ExtendedKeyUsagePurpose::ClientAuth), &key)?;
         Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
     /// Issues a serving certificate for host names and IP addresses.
-    pub fn server(&self, names: &[String]) -> Result<Credentials> {
+    pub fn issue_serving_certificate(&self, names: &[String]) -> Result<Credentials> {
         let key = KeyPair::generate()?;
-        let mut params = leaf(ExtendedKeyUsagePurpose::ServerAuth);
+        let mut params = leaf_params(ExtendedKeyUsagePurpose::ServerAuth);
         params.distinguished_name = common_name("kube-apiserver");
         for name in names {
             let entry = match name.parse::<IpAddr>() {
@@ -150,9 +150,10 @@ impl Authority {
         Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
-    /// Renews a listener's certificate every [`RENEW_EVERY`] until `stopped`.
+    /// Renews a listener's certificate every [`RENEWAL_INTERVAL`] until `stopped`.
     pub async fn renew(&self, serving: &ServingCertificates, names: &[String], stopped: &CancellationToken) {
-        renew("a serving certificate", stopped, || serving.replace(&self.server(names)?)).await;
+        renew("a serving certificate", stopped, || serving.replace_default(&self.issue_serving_certificate(names)?))
+            .await;
     }
 
     /// A kubeconfig (JSON, which is YAML) for one user of one server.
@@ -177,9 +178,9 @@ impl Authority {
     }
 }
 
-/// Calls `issue` every [`RENEW_EVERY`] until `stopped`; `what` names the certificate in the log.
+/// Calls `issue` every [`RENEWAL_INTERVAL`] until `stopped`; `what` names the certificate in the log.
 pub async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
-    while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
+    while stopped.run_until_cancelled(tokio::time::sleep(RENEWAL_INTERVAL)).await.is_some() {
         if let Err(error) = issue() {
             tracing::error!(%error, what, "cannot renew a certificate");
         }

@@ -8,23 +8,23 @@ use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOC
 use crowsnest_apimachinery::status::ApiError;
 
 /// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
-const SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;
+const BEARER_SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;
 
 /// Reason why a request's bearer token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BearerError {
     #[error("more than one Authorization header")]
-    Repeated,
+    DuplicateHeader,
     /// The request presented a credential, so it is not anonymous.
     #[error("cannot decode the bearer token")]
-    Unreadable,
+    Malformed,
 }
 
 impl From<BearerError> for ApiError {
     fn from(error: BearerError) -> Self {
         match error {
-            BearerError::Repeated => Self::bad_request(error.to_string()),
-            BearerError::Unreadable => ApiError::unauthorized(),
+            BearerError::DuplicateHeader => Self::bad_request(error.to_string()),
+            BearerError::Malformed => ApiError::unauthorized(),
         }
     }
 }
@@ -32,24 +32,24 @@ impl From<BearerError> for ApiError {
 /// The bearer token of a request. As in kube-apiserver, an Authorization header with another scheme is ignored, and the
 /// Authorization header takes precedence over the subprotocol.
 pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
-    match authorization(headers)? {
+    match authorization_token(headers)? {
         Some(token) => Ok(Some(token)),
         None => websocket_token(headers),
     }
 }
 
-fn authorization(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
+fn authorization_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(BearerError::Repeated);
+        return Err(BearerError::DuplicateHeader);
     }
     let mut parts = value.as_bytes().trim_ascii().splitn(3, |byte| *byte == b' ');
     let (Some(scheme), Some(token)) = (parts.next(), parts.next()) else { return Ok(None) };
     if !scheme.eq_ignore_ascii_case(b"bearer") || token.is_empty() {
         return Ok(None);
     }
-    let token = std::str::from_utf8(token).map_err(|_| BearerError::Unreadable)?;
+    let token = std::str::from_utf8(token).map_err(|_| BearerError::Malformed)?;
     Ok(Some(token.to_owned()))
 }
 
@@ -59,46 +59,46 @@ fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
     if !is_websocket(headers) {
         return Ok(None);
     }
-    let (mut tokens, mut others) = (Vec::new(), false);
+    let (mut tokens, mut has_others) = (Vec::new(), false);
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        let Ok(value) = value.to_str() else { return Err(BearerError::Unreadable) };
+        let Ok(value) = value.to_str() else { return Err(BearerError::Malformed) };
         for protocol in value.split(',').map(str::trim) {
-            match protocol.strip_prefix(SUBPROTOCOL) {
+            match protocol.strip_prefix(BEARER_SUBPROTOCOL) {
                 Some(encoded) => tokens.push(encoded),
-                None => others = true,
+                None => has_others = true,
             }
         }
     }
     match tokens.as_slice() {
         [] => Ok(None),
-        [encoded] if others => {
+        [encoded] if has_others => {
             let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            token.filter(|token| !token.is_empty()).map(Some).ok_or(BearerError::Unreadable)
+            token.filter(|token| !token.is_empty()).map(Some).ok_or(BearerError::Malformed)
         }
-        _ => Err(BearerError::Unreadable),
+        _ => Err(BearerError::Malformed),
     }
 }
 
 fn is_websocket(headers: &HeaderMap) -> bool {
-    let has = |name, wanted: &str| {
+    let has_token = |name, expected: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(wanted))
+        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(expected))
     };
-    has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
+    has_token(CONNECTION, "upgrade") && has_token(UPGRADE, "websocket")
 }
 
 /// Removes the bearer token of an authenticated request, so that it is not forwarded.
 pub fn strip_bearer(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let values: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
-    let has_token = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(SUBPROTOCOL);
+    let has_token = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(BEARER_SUBPROTOCOL);
     if !values.iter().any(has_token) {
         return;
     }
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     for value in values.iter().filter_map(|value| value.to_str().ok()) {
         let others: Vec<&str> =
-            value.split(',').map(str::trim).filter(|protocol| !protocol.starts_with(SUBPROTOCOL)).collect();
+            value.split(',').map(str::trim).filter(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL)).collect();
         if let Ok(value) = HeaderValue::from_str(&others.join(", "))
             && !value.is_empty()
         {
@@ -108,7 +108,7 @@ pub fn strip_bearer(headers: &mut HeaderMap) {
 }
 
 /// Warning for a client whose bearer token is ignored because extra spaces precede it.
-pub fn misplaced_bearer(headers: &HeaderMap) -> Option<&'static str> {
+pub fn bearer_warning(headers: &HeaderMap) -> Option<&'static str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let text = "the provided Authorization header contains extra space before the bearer token, and is ignored";
     (scheme.eq_ignore_ascii_case("bearer") && token.starts_with(' ')).then_some(text)
@@ -135,23 +135,23 @@ mod tests {
     #[case("Basic dXNlcjpwYXNz", Ok(None), false)]
     #[case("t", Ok(None), false)]
     #[case("Basic \u{ff}", Ok(None), false)]
-    #[case("Bearer \u{ff}", Err(BearerError::Unreadable), false)]
+    #[case("Bearer \u{ff}", Err(BearerError::Malformed), false)]
     fn other_schemes_are_ignored(
         #[case] header: &str,
         #[case] token: Result<Option<&str>, BearerError>,
-        #[case] misplaced: bool,
+        #[case] is_misplaced: bool,
     ) {
         let bytes: Vec<u8> = header.chars().map(|c| c as u8).collect();
         let headers = headers(&[("authorization", &bytes)]);
         assert_eq!(bearer_token(&headers), token.map(|token| token.map(str::to_owned)));
-        assert_eq!(misplaced_bearer(&headers).is_some(), misplaced);
+        assert_eq!(bearer_warning(&headers).is_some(), is_misplaced);
     }
 
     #[test]
     fn repeated_authorization_headers_are_rejected() {
         for second in [b"Bearer t" as &[u8], b"Bearer u", b"Basic x", b""] {
             let headers = headers(&[("authorization", b"Bearer t"), ("authorization", second)]);
-            assert_eq!(bearer_token(&headers), Err(BearerError::Repeated));
+            assert_eq!(bearer_token(&headers), Err(BearerError::DuplicateHeader));
         }
     }
 
@@ -161,11 +161,11 @@ mod tests {
     #[case::first(&["base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io"], Ok(Some("t")))]
     #[case::last(&["v4.channel.k8s.io", TOKEN], Ok(Some("t")))]
     #[case::none(&["v4.channel.k8s.io"], Ok(None))]
-    #[case::alone(&[TOKEN], Err(BearerError::Unreadable))]
-    #[case::twice(&["v4.channel.k8s.io", TOKEN, TOKEN], Err(BearerError::Unreadable))]
-    #[case::empty(&["x", "base64url.bearer.authorization.k8s.io."], Err(BearerError::Unreadable))]
-    #[case::padded(&["x", "base64url.bearer.authorization.k8s.io.dA=="], Err(BearerError::Unreadable))]
-    #[case::not_utf8(&["x", "base64url.bearer.authorization.k8s.io._w"], Err(BearerError::Unreadable))]
+    #[case::alone(&[TOKEN], Err(BearerError::Malformed))]
+    #[case::twice(&["v4.channel.k8s.io", TOKEN, TOKEN], Err(BearerError::Malformed))]
+    #[case::empty(&["x", "base64url.bearer.authorization.k8s.io."], Err(BearerError::Malformed))]
+    #[case::padded(&["x", "base64url.bearer.authorization.k8s.io.dA=="], Err(BearerError::Malformed))]
+    #[case::not_utf8(&["x", "base64url.bearer.authorization.k8s.io._w"], Err(BearerError::Malformed))]
     fn websocket_tokens_are_read_from_the_subprotocol(
         #[case] protocols: &[&str],
         #[case] expected: Result<Option<&str>, BearerError>,
@@ -190,7 +190,7 @@ mod tests {
         ]);
         strip_bearer(&mut given);
         assert!(!given.contains_key(AUTHORIZATION));
-        let left: Vec<&HeaderValue> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
-        assert_eq!(left, ["a.k8s.io", "b.k8s.io"]);
+        let remaining: Vec<&HeaderValue> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
+        assert_eq!(remaining, ["a.k8s.io", "b.k8s.io"]);
     }
 }

@@ -8,7 +8,7 @@ use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
 use http::header::HeaderMap;
 
-pub use modes::{Attempt, Mode, Step, attempts};
+pub use modes::{Attempt, Mode, Step, plan_attempts};
 
 use super::request_header;
 use crowsnest_apimachinery::status::ApiError;
@@ -20,18 +20,21 @@ pub fn strip(headers: &mut HeaderMap) {
 
 /// The user that `Impersonate-*` headers request, unchanged; 400 if headers are repeated, cannot be parsed or name no
 /// user.
-pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
-    let wanted = request_header::impersonated(headers)?;
-    if !wanted.name.is_empty() {
-        return Ok(Some(wanted));
+pub fn requested_user(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
+    let user = request_header::impersonated_user(headers)?;
+    if !user.name.is_empty() {
+        return Ok(Some(user));
     }
-    if wanted == UserInfo::default() {
+    if user == UserInfo::default() {
         return Ok(None);
     }
-    let list = |items: &[String]| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
-    let groups =
-        if wanted.groups.is_empty() { "[]string(nil)".into() } else { format!("[]string{{{}}}", list(&wanted.groups)) };
-    let extra: Vec<String> = wanted.extra.iter().map(|(k, v)| format!("{k:?}:[]string{{{}}}", list(v))).collect();
+    let quote_all = |items: &[String]| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
+    let groups = if user.groups.is_empty() {
+        "[]string(nil)".into()
+    } else {
+        format!("[]string{{{}}}", quote_all(&user.groups))
+    };
+    let extra: Vec<String> = user.extra.iter().map(|(k, v)| format!("{k:?}:[]string{{{}}}", quote_all(v))).collect();
     let extra = if extra.is_empty() {
         "map[string][]string(nil)".to_owned()
     } else {
@@ -39,13 +42,13 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     };
     Err(ApiError::bad_request(format!(
         "requested &user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:{groups}, Extra:{extra}}} without impersonating a user name",
-        wanted.uid
+        user.uid
     )))
 }
 
 /// RBAC checks that unconstrained impersonation requires: one each per user, group, UID and extra value.
-pub fn rights(wanted: &UserInfo) -> Vec<Action> {
-    let base = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
+pub fn required_actions(user: &UserInfo) -> Vec<Action> {
+    let action = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
         verb: "impersonate".into(),
         group: group.into(),
         resource: resource.into(),
@@ -54,27 +57,27 @@ pub fn rights(wanted: &UserInfo) -> Vec<Action> {
         name: name.into(),
     };
     let mut all = Vec::new();
-    match service_account(&wanted.name) {
-        Some((namespace, name)) => all.push(base("", "serviceaccounts", "", name, namespace)),
-        None => all.push(base("", "users", "", &wanted.name, "")),
+    match service_account(&user.name) {
+        Some((namespace, name)) => all.push(action("", "serviceaccounts", "", name, namespace)),
+        None => all.push(action("", "users", "", &user.name, "")),
     }
-    all.extend(wanted.groups.iter().map(|group| base("", "groups", "", group, "")));
-    for (key, values) in &wanted.extra {
-        all.extend(values.iter().map(|value| base("authentication.k8s.io", "userextras", key, value, "")));
+    all.extend(user.groups.iter().map(|group| action("", "groups", "", group, "")));
+    for (key, values) in &user.extra {
+        all.extend(values.iter().map(|value| action("authentication.k8s.io", "userextras", key, value, "")));
     }
-    if !wanted.uid.is_empty() {
-        all.push(base("authentication.k8s.io", "uids", "", &wanted.uid, ""));
+    if !user.uid.is_empty() {
+        all.push(action("authentication.k8s.io", "uids", "", &user.uid, ""));
     }
     all
 }
 
 /// Adds the groups that every authenticated user or service account belongs to.
-pub fn complete(mut user: UserInfo) -> UserInfo {
+pub fn add_default_groups(mut user: UserInfo) -> UserInfo {
     if user.groups.is_empty()
         && let Some((namespace, _)) = service_account(&user.name)
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    let either = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.groups.iter().any(either) { user } else { user.completed() }
+    let is_default_group = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.groups.iter().any(is_default_group) { user } else { user.with_implied_groups() }
 }

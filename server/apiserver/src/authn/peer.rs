@@ -20,7 +20,7 @@ use super::certificate::{read_subject, read_user};
 /// Identity that a connection authenticates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// The certificate belongs to a front proxy, so `X-Remote-*` headers are trusted.
+    /// True if the certificate belongs to a front proxy, so `X-Remote-*` headers are trusted.
     pub front_proxy: bool,
     pub certificate: PeerCertificate,
 }
@@ -30,10 +30,10 @@ pub struct Peer {
 pub enum PeerCertificate {
     /// There is no certificate, or it has no common name.
     #[default]
-    Nobody,
+    Anonymous,
     User(UserInfo),
-    /// The users' authority has not issued the certificate, or its subject is refused.
-    Refused(String),
+    /// The users' authority has not issued the certificate, or its subject is invalid.
+    Rejected(String),
 }
 
 /// Reason why certificate authorities cannot be loaded.
@@ -69,14 +69,14 @@ impl ClientAuthorities {
         let mut verifier = |pem: Option<&str>, whose: &'static str| match pem {
             None => Ok(None),
             Some(pem) => {
-                let own = roots(pem, whose)?;
+                let own = parse_roots(pem, whose)?;
                 all.roots.extend(own.roots.iter().cloned());
-                verifier_of(own).map(Some)
+                build_verifier(own).map(Some)
             }
         };
         let front_proxies = verifier(front_proxies, "the front proxy's authority")?;
         let users = verifier(users, "the users' authority")?;
-        let handshake = Arc::new(AnyCertificate(verifier_of(all)?));
+        let handshake = Arc::new(AnyCertificate(build_verifier(all)?));
         Ok(Self { front_proxies, allowed_names, users, handshake })
     }
 
@@ -95,9 +95,9 @@ impl ClientAuthorities {
         let front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end);
         let certificate = match verify(&self.users).map(|()| read_user(end)) {
             Ok(Ok(Some(user))) => PeerCertificate::User(user),
-            Ok(Ok(None)) => PeerCertificate::Nobody,
-            Ok(Err(why)) => PeerCertificate::Refused(why.to_string()),
-            Err(why) => PeerCertificate::Refused(why),
+            Ok(Ok(None)) => PeerCertificate::Anonymous,
+            Ok(Err(why)) => PeerCertificate::Rejected(why.to_string()),
+            Err(why) => PeerCertificate::Rejected(why),
         };
         Peer { front_proxy, certificate }
     }
@@ -110,7 +110,7 @@ impl ClientAuthorities {
 }
 
 /// Parses the certificates of an authority from PEM; `whose` names it in errors.
-pub fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityError> {
+pub fn parse_roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok) {
         roots.add(certificate).map_err(|error| AuthorityError::Certificate(whose, error))?;
@@ -118,7 +118,7 @@ pub fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityE
     if roots.is_empty() { Err(AuthorityError::Pem(whose)) } else { Ok(roots) }
 }
 
-fn verifier_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, AuthorityError> {
+fn build_verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, AuthorityError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     Ok(builder.allow_unauthenticated().build()?)
@@ -191,7 +191,7 @@ mod tests {
     }
 
     /// Client certificate with this subject.
-    fn signed(
+    fn issue_certificate(
         ca: &Ca,
         subject: &[(DnType, &str)],
         usage: ExtendedKeyUsagePurpose,
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[derive(Debug, Clone, Copy)]
-    enum By {
+    enum IssuedBy {
         FrontProxies,
         Users,
-        Strangers,
+        UnknownAuthority,
     }
 
     const CN: DnType = DnType::CommonName;
@@ -223,44 +223,44 @@ mod tests {
     }
 
     #[rstest]
-    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "rejected"))]
-    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "rejected"))]
-    #[case::user(By::Users, &[(CN, "alice"), (O, "dev")], 2100, (false, "alice dev "))]
-    #[case::user_named_like_the_proxy(By::Users, &[(CN, "front")], 2100, (false, "front  "))]
-    #[case::uid(By::Users, &[(CN, "alice"), (uid(), "u-1")], 2100, (false, "alice  u-1"))]
-    #[case::no_common_name(By::Users, &[(O, "dev")], 2100, (false, "none"))]
-    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "rejected"))]
-    #[case::unknown_authority(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "rejected"))]
+    #[case::proxy(IssuedBy::FrontProxies, &[(CN, "front")], 2100, (true, "rejected"))]
+    #[case::another_name(IssuedBy::FrontProxies, &[(CN, "other")], 2100, (false, "rejected"))]
+    #[case::user(IssuedBy::Users, &[(CN, "alice"), (O, "dev")], 2100, (false, "alice dev "))]
+    #[case::user_named_like_the_proxy(IssuedBy::Users, &[(CN, "front")], 2100, (false, "front  "))]
+    #[case::uid(IssuedBy::Users, &[(CN, "alice"), (uid(), "u-1")], 2100, (false, "alice  u-1"))]
+    #[case::no_common_name(IssuedBy::Users, &[(O, "dev")], 2100, (false, "none"))]
+    #[case::expired(IssuedBy::Users, &[(CN, "alice")], 2021, (false, "rejected"))]
+    #[case::unknown_authority(IssuedBy::UnknownAuthority, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "rejected"))]
     fn client_certificates_are_verified(
-        #[case] by: By,
+        #[case] issued_by: IssuedBy,
         #[case] subject: &[(DnType, &str)],
         #[case] until: i32,
         #[case] expected: (bool, &str),
     ) {
         let [proxies, users, strangers] = ["proxies", "users", "strangers"].map(authority);
-        let ca = match by {
-            By::FrontProxies => &proxies.1,
-            By::Users => &users.1,
-            By::Strangers => &strangers.1,
+        let ca = match issued_by {
+            IssuedBy::FrontProxies => &proxies.1,
+            IssuedBy::Users => &users.1,
+            IssuedBy::UnknownAuthority => &strangers.1,
         };
-        let shown = signed(ca, subject, ExtendedKeyUsagePurpose::ClientAuth, until);
+        let certificate = issue_certificate(ca, subject, ExtendedKeyUsagePurpose::ClientAuth, until);
         let authorities = ClientAuthorities::new(Some(&proxies.0), vec!["front".into()], Some(&users.0)).unwrap();
-        let peer = authorities.verify_chain(&[shown], UnixTime::now());
-        let bearer = match peer.certificate {
-            PeerCertificate::Nobody => "none".to_owned(),
+        let peer = authorities.verify_chain(&[certificate], UnixTime::now());
+        let identity = match peer.certificate {
+            PeerCertificate::Anonymous => "none".to_owned(),
             PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
-            PeerCertificate::Refused(_) => "rejected".to_owned(),
+            PeerCertificate::Rejected(_) => "rejected".to_owned(),
         };
-        assert_eq!((peer.front_proxy, bearer.as_str()), expected);
+        assert_eq!((peer.front_proxy, identity.as_str()), expected);
     }
 
     #[test]
     fn serving_certificates_are_refused() {
         let users = authority("users");
-        let shown = signed(&users.1, &[(CN, "alice")], ExtendedKeyUsagePurpose::ServerAuth, 2100);
+        let certificate = issue_certificate(&users.1, &[(CN, "alice")], ExtendedKeyUsagePurpose::ServerAuth, 2100);
         let authorities = ClientAuthorities::new(None, Vec::new(), Some(&users.0)).unwrap();
-        let peer = authorities.verify_chain(&[shown], UnixTime::now());
-        assert!(matches!(peer.certificate, PeerCertificate::Refused(_)), "{peer:?}");
-        assert_eq!(authorities.verify_chain(&[], UnixTime::now()).certificate, PeerCertificate::Nobody);
+        let peer = authorities.verify_chain(&[certificate], UnixTime::now());
+        assert!(matches!(peer.certificate, PeerCertificate::Rejected(_)), "{peer:?}");
+        assert_eq!(authorities.verify_chain(&[], UnixTime::now()).certificate, PeerCertificate::Anonymous);
     }
 }

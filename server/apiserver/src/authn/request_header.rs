@@ -9,8 +9,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crowsnest_apimachinery::status::ApiError;
 
-/// Header names of one family.
-struct Family {
+/// Header names with a common prefix.
+struct HeaderFamily {
     prefix: &'static str,
     user: &'static str,
     uid: &'static str,
@@ -18,7 +18,7 @@ struct Family {
     extra: &'static str,
 }
 
-const REMOTE: Family = Family {
+const REMOTE: HeaderFamily = HeaderFamily {
     prefix: "x-remote-",
     user: "x-remote-user",
     uid: "x-remote-uid",
@@ -26,7 +26,7 @@ const REMOTE: Family = Family {
     extra: "x-remote-extra-",
 };
 
-const IMPERSONATE: Family = Family {
+const IMPERSONATE: HeaderFamily = HeaderFamily {
     prefix: "impersonate-",
     user: "impersonate-user",
     uid: "impersonate-uid",
@@ -49,20 +49,20 @@ impl From<IdentityHeaderError> for ApiError {
     }
 }
 
-/// The user for whom a front proxy sends the request; `None` if it names no user. Only for connections with a front
-/// proxy's certificate.
+/// The user for whom a front proxy sends the request; `None` if it names no user. Callers must have checked that the
+/// connection has a front proxy's certificate.
 pub fn remote_user(headers: &HeaderMap) -> Result<Option<UserInfo>, IdentityHeaderError> {
     let user = REMOTE.read(headers)?;
     Ok(Some(user).filter(|user| !user.name.is_empty()))
 }
 
-/// Removes the front proxy's headers: they have been evaluated, or are not trusted.
+/// Removes the front proxy's headers, after they have been evaluated or if the connection is not trusted.
 pub fn strip_remote(headers: &mut HeaderMap) {
     REMOTE.strip(headers);
 }
 
 /// The identity in `Impersonate-*` headers, unchanged; the name may be empty.
-pub(super) fn impersonated(headers: &HeaderMap) -> Result<UserInfo, IdentityHeaderError> {
+pub(super) fn impersonated_user(headers: &HeaderMap) -> Result<UserInfo, IdentityHeaderError> {
     IMPERSONATE.read(headers)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn strip_impersonated(headers: &mut HeaderMap) {
     IMPERSONATE.strip(headers);
 }
 
-impl Family {
+impl HeaderFamily {
     fn read(&self, headers: &HeaderMap) -> Result<UserInfo, IdentityHeaderError> {
         let groups = headers.get_all(self.group).iter().map(|value| text(self.group, value));
         let mut user = UserInfo {
@@ -89,8 +89,8 @@ impl Family {
     }
 
     fn strip(&self, headers: &mut HeaderMap) {
-        let is_ours = |name: &&HeaderName| name.as_str().starts_with(self.prefix);
-        let names: Vec<HeaderName> = headers.keys().filter(is_ours).cloned().collect();
+        let has_prefix = |name: &&HeaderName| name.as_str().starts_with(self.prefix);
+        let names: Vec<HeaderName> = headers.keys().filter(has_prefix).cloned().collect();
         for name in names {
             headers.remove(name);
         }
@@ -117,9 +117,9 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    type Given<'a> = &'a [(&'static str, &'a [u8])];
+    type Headers<'a> = &'a [(&'static str, &'a [u8])];
 
-    fn headers(given: Given<'_>, prefix: &str) -> HeaderMap {
+    fn headers(given: Headers<'_>, prefix: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             let name = HeaderName::try_from(format!("{prefix}{name}")).unwrap();
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn headers_become_a_user() {
-        let given: Given<'_> = &[
+        let given: Headers<'_> = &[
             ("user", "zoë".as_bytes()),
             ("uid", b"u-1"),
             ("group", b"dev"),
@@ -143,11 +143,11 @@ mod tests {
         let mut expected = UserInfo { uid: "u-1".into(), ..UserInfo::new("zoë", ["dev", "équipe"]) };
         expected.extra.insert("example.com/team".into(), vec!["blue".into(), "red".into()]);
         assert_eq!(remote_user(&headers(given, "x-remote-")), Ok(Some(expected.clone())));
-        assert_eq!(impersonated(&headers(given, "impersonate-")), Ok(expected));
+        assert_eq!(impersonated_user(&headers(given, "impersonate-")), Ok(expected));
     }
 
     /// Encodes each character as one byte (Latin-1).
-    fn latin(given: &[(&'static str, &str)], prefix: &str) -> HeaderMap {
+    fn latin1_headers(given: &[(&'static str, &str)], prefix: &str) -> HeaderMap {
         let bytes: Vec<Vec<u8>> = given.iter().map(|(_, value)| value.chars().map(|c| c as u8).collect()).collect();
         let given: Vec<_> = given.iter().zip(&bytes).map(|((name, _), value)| (*name, value.as_slice())).collect();
         headers(&given, prefix)
@@ -157,8 +157,8 @@ mod tests {
     #[case::nothing(&[])]
     #[case::empty(&[("user", "")])]
     #[case::group_alone(&[("group", "system:masters")])]
-    fn proxies_without_a_user_name_identify_nobody(#[case] given: &[(&'static str, &str)]) {
-        assert_eq!(remote_user(&latin(given, "x-remote-")), Ok(None));
+    fn proxies_without_a_user_name_identify_no_user(#[case] given: &[(&'static str, &str)]) {
+        assert_eq!(remote_user(&latin1_headers(given, "x-remote-")), Ok(None));
     }
 
     #[rstest]
@@ -173,10 +173,10 @@ mod tests {
     #[case::latin_extra_key(&[("user", "a"), ("extra-%ff", "x")], "not UTF-8")]
     fn ambiguous_headers_are_refused(#[case] given: &[(&'static str, &str)], #[case] why: &str) {
         for prefix in PREFIXES {
-            let headers = latin(given, prefix);
+            let headers = latin1_headers(given, prefix);
             let refused = match prefix {
                 "x-remote-" => remote_user(&headers).map(drop),
-                _ => impersonated(&headers).map(drop),
+                _ => impersonated_user(&headers).map(drop),
             };
             let error = refused.unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(prefix), "{error}");
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn strip_removes_all_headers_of_a_family() {
-        let given: Given<'_> =
+        let given: Headers<'_> =
             &[("user", b"a"), ("user", b"b"), ("group", b"g"), ("extra-x", b"y"), ("anything", b"z")];
         let mut remote = headers(given, "x-remote-");
         remote.insert("impersonate-user", HeaderValue::from_static("a"));

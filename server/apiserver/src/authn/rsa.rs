@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 const PRIME_BITS: usize = 1024;
 const EXPONENT: u32 = 65_537;
 /// Miller-Rabin rounds; far more than random candidates of this size need.
-const ROUNDS: usize = 8;
+const MILLER_RABIN_ROUNDS: usize = 8;
 /// Candidates tested before a new random start is drawn.
-const SPAN: u32 = 4096;
+const MAX_OFFSET: u32 = 4096;
 /// Bound of the small primes that are sieved out before the expensive test.
-const SIEVE_BELOW: u32 = 4000;
+const MAX_SMALL_PRIME: u32 = 4000;
 
 /// Generates a private key in PKCS #1 (DER).
 pub(super) fn generate() -> Result<Vec<u8>> {
@@ -23,7 +23,7 @@ pub(super) fn generate() -> Result<Vec<u8>> {
     let exponent = BigUint::from(EXPONENT);
     let small = small_primes();
     loop {
-        let (p, q) = (prime(&random, &small)?, prime(&random, &small)?);
+        let (p, q) = (generate_prime(&random, &small)?, generate_prime(&random, &small)?);
         let (p, q) = if p > q { (p, q) } else { (q, p) };
         let one = BigUint::from(1u32);
         let (p1, q1) = (&p - &one, &q - &one);
@@ -45,7 +45,7 @@ pub(super) fn generate() -> Result<Vec<u8>> {
             &d % &q1,
             coefficient,
         ];
-        return Ok(sequence(&numbers));
+        return Ok(encode_sequence(&numbers));
     }
 }
 
@@ -58,17 +58,20 @@ fn gcd(a: &BigUint, b: &BigUint) -> BigUint {
 }
 
 fn small_primes() -> Vec<u32> {
-    (3..SIEVE_BELOW).step_by(2).filter(|n| (3..).step_by(2).take_while(|d| d * d <= *n).all(|d| n % d != 0)).collect()
+    (3..MAX_SMALL_PRIME)
+        .step_by(2)
+        .filter(|n| (3..).step_by(2).take_while(|d| d * d <= *n).all(|d| n % d != 0))
+        .collect()
 }
 
-fn fill(random: &SystemRandom, bytes: &mut [u8]) -> Result<()> {
-    random.fill(bytes).map_err(|_| Error::Key("no randomness".into()))
+fn fill_random(random: &SystemRandom, bytes: &mut [u8]) -> Result<()> {
+    random.fill(bytes).map_err(|_| Error::Key("cannot get random bytes".into()))
 }
 
-fn prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
+fn generate_prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
     let mut bytes = [0u8; PRIME_BITS / 8];
     loop {
-        fill(random, &mut bytes)?;
+        fill_random(random, &mut bytes)?;
         // Both top bits set, so that the product has its full length; odd.
         bytes[0] |= 0xc0;
         bytes[PRIME_BITS / 8 - 1] |= 1;
@@ -77,13 +80,13 @@ fn prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
             .iter()
             .map(|prime| (*prime, (&start % *prime).to_u32_digits().first().copied().unwrap_or(0)))
             .collect();
-        for offset in (0..SPAN).step_by(2) {
+        for offset in (0..MAX_OFFSET).step_by(2) {
             if remainders.iter().any(|(prime, remainder)| (remainder + offset) % prime == 0) {
                 continue;
             }
             let candidate = &start + offset;
-            let fits = (&candidate - 1u32) % EXPONENT != BigUint::from(0u32);
-            if fits && is_prime(random, &candidate)? {
+            let is_coprime = (&candidate - 1u32) % EXPONENT != BigUint::from(0u32);
+            if is_coprime && is_prime(random, &candidate)? {
                 return Ok(candidate);
             }
         }
@@ -96,9 +99,9 @@ fn is_prime(random: &SystemRandom, candidate: &BigUint) -> Result<bool> {
     let last = candidate - &one;
     let twos = last.trailing_zeros().unwrap_or(0);
     let odd = &last >> twos;
-    'rounds: for _ in 0..ROUNDS {
+    'rounds: for _ in 0..MILLER_RABIN_ROUNDS {
         let mut bytes = [0u8; PRIME_BITS / 8];
-        fill(random, &mut bytes)?;
+        fill_random(random, &mut bytes)?;
         let base = BigUint::from_bytes_be(&bytes) % (candidate - 3u32) + 2u32;
         let mut x = base.modpow(&odd, candidate);
         if x == one || x == last {
@@ -115,7 +118,7 @@ fn is_prime(random: &SystemRandom, candidate: &BigUint) -> Result<bool> {
     Ok(true)
 }
 
-fn length(out: &mut Vec<u8>, length: usize) {
+fn push_length(out: &mut Vec<u8>, length: usize) {
     match length {
         0..0x80 => out.push(length as u8),
         _ => {
@@ -127,7 +130,7 @@ fn length(out: &mut Vec<u8>, length: usize) {
 }
 
 /// Encodes a DER sequence of integers.
-fn sequence(numbers: &[BigUint]) -> Vec<u8> {
+fn encode_sequence(numbers: &[BigUint]) -> Vec<u8> {
     let mut content = Vec::new();
     for number in numbers {
         let mut bytes = number.to_bytes_be();
@@ -135,11 +138,11 @@ fn sequence(numbers: &[BigUint]) -> Vec<u8> {
             bytes.insert(0, 0);
         }
         content.push(2);
-        length(&mut content, bytes.len());
+        push_length(&mut content, bytes.len());
         content.extend(bytes);
     }
     let mut out = vec![0x30];
-    length(&mut out, content.len());
+    push_length(&mut out, content.len());
     out.extend(content);
     out
 }

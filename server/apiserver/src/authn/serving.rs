@@ -17,38 +17,42 @@ use crate::error::{Error, Result};
 /// handshake.
 #[derive(Debug)]
 pub struct ServingCertificates {
-    own: ArcSwap<CertifiedKey>,
-    named: ArcSwap<Vec<Arc<CertifiedKey>>>,
+    default: ArcSwap<CertifiedKey>,
+    /// Certificates that are selected by SNI.
+    by_name: ArcSwap<Vec<Arc<CertifiedKey>>>,
 }
 
 impl ServingCertificates {
-    pub fn new(own: &Credentials) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { own: ArcSwap::from_pointee(certified(own)?), named: ArcSwap::default() }))
+    pub fn new(default: &Credentials) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            default: ArcSwap::from_pointee(parse_certified_key(default)?),
+            by_name: ArcSwap::default(),
+        }))
     }
 
     /// Replaces the default certificate.
-    pub fn replace(&self, own: &Credentials) -> Result<()> {
-        self.own.store(Arc::new(certified(own)?));
+    pub fn replace_default(&self, default: &Credentials) -> Result<()> {
+        self.default.store(Arc::new(parse_certified_key(default)?));
         Ok(())
     }
 
     /// Replaces the certificates selected by SNI; the first one with a matching name is used.
-    pub fn name(&self, named: &[Credentials]) -> Result<()> {
-        let named = named.iter().map(|one| certified(one).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-        self.named.store(Arc::new(named));
+    pub fn replace_by_name(&self, credentials: &[Credentials]) -> Result<()> {
+        let keys = credentials.iter().map(|one| parse_certified_key(one).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        self.by_name.store(Arc::new(keys));
         Ok(())
     }
 
-    fn for_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
-        let named = self.named.load();
-        let found = name.and_then(|name| named.iter().find(|key| covers(key, name)).cloned());
-        found.unwrap_or_else(|| self.own.load_full())
+    fn select(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+        let by_name = self.by_name.load();
+        let found = name.and_then(|name| by_name.iter().find(|key| is_valid_for(key, name)).cloned());
+        found.unwrap_or_else(|| self.default.load_full())
     }
 }
 
 impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.for_name(hello.server_name()))
+        Some(self.select(hello.server_name()))
     }
 }
 
@@ -71,21 +75,21 @@ impl Tls {
     }
 }
 
-fn covers(key: &CertifiedKey, name: &str) -> bool {
+fn is_valid_for(key: &CertifiedKey, name: &str) -> bool {
     let certificate = key.end_entity_cert().ok().and_then(|der| ParsedCertificate::try_from(der).ok());
     let name = ServerName::try_from(name);
     matches!((certificate, name), (Some(certificate), Ok(name)) if verify_server_name(&certificate, &name).is_ok())
 }
 
 /// Parses a certificate chain and its key, which must match.
-fn certified(credentials: &Credentials) -> Result<CertifiedKey> {
-    let bad = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
+fn parse_certified_key(credentials: &Credentials) -> Result<CertifiedKey> {
+    let key_error = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
     let chain = CertificateDer::pem_slice_iter(credentials.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(bad)?;
+    let chain = chain.map_err(key_error)?;
     if chain.is_empty() {
         return Err(Error::Key("no certificate in the PEM".into()));
     }
-    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(bad)?;
+    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(key_error)?;
     Ok(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?)
 }
 
@@ -97,13 +101,14 @@ mod tests {
     #[test]
     fn certificates_are_selected_by_sni() {
         let authority = Authority::generate("ca").unwrap();
-        let issue = |name: &str| authority.server(&[name.to_owned()]).unwrap();
+        let issue = |name: &str| authority.issue_serving_certificate(&[name.to_owned()]).unwrap();
         let (own, first, second) = (issue("own"), issue("a.example.com"), issue("b.example.com"));
         let serving = ServingCertificates::new(&own).unwrap();
-        let shown = |name: Option<&str>| serving.for_name(name).cert[0].clone();
-        let der = |of: &Credentials| CertificateDer::from_pem_slice(of.certificate.as_bytes()).unwrap();
-        assert_eq!(shown(Some("a.example.com")), der(&own));
-        serving.name(&[first.clone(), second.clone()]).unwrap();
+        let presented = |name: Option<&str>| serving.select(name).cert[0].clone();
+        let der =
+            |credentials: &Credentials| CertificateDer::from_pem_slice(credentials.certificate.as_bytes()).unwrap();
+        assert_eq!(presented(Some("a.example.com")), der(&own));
+        serving.replace_by_name(&[first.clone(), second.clone()]).unwrap();
         let cases = [
             (Some("a.example.com"), &first),
             (Some("b.example.com"), &second),
@@ -111,17 +116,20 @@ mod tests {
             (None, &own),
         ];
         for (name, expected) in cases {
-            assert_eq!(shown(name), der(expected), "{name:?}");
+            assert_eq!(presented(name), der(expected), "{name:?}");
         }
         // Invalid credentials leave the current certificates in place.
         let mixed = Credentials { key: second.key.clone(), ..first.clone() };
         let empty = Credentials { certificate: String::new(), ..first.clone() };
         for broken in [&mixed, &empty] {
-            assert!(serving.name(std::slice::from_ref(broken)).is_err() && serving.replace(broken).is_err());
+            assert!(
+                serving.replace_by_name(std::slice::from_ref(broken)).is_err()
+                    && serving.replace_default(broken).is_err()
+            );
         }
-        assert_eq!(shown(Some("a.example.com")), der(&first));
+        assert_eq!(presented(Some("a.example.com")), der(&first));
         let renewed = issue("own");
-        serving.replace(&renewed).unwrap();
-        assert_eq!(shown(None), der(&renewed));
+        serving.replace_default(&renewed).unwrap();
+        assert_eq!(presented(None), der(&renewed));
     }
 }

@@ -17,22 +17,22 @@ use super::authority::Authority;
 use crate::error::{Error, Result};
 
 /// Seconds by which `notBefore` of issued certificates is backdated, to tolerate clock differences.
-const BACKDATE: i64 = 5 * 60;
+const BACKDATE_SECONDS: i64 = 5 * 60;
 /// For validity periods below this many seconds, the backdating is added to the end.
-const SHORT: i64 = 8 * 3600;
+const SHORT_TTL_SECONDS: i64 = 8 * 3600;
 /// Index of the subject in a TBSCertificate: version, serial number, algorithm, issuer and validity precede it.
-const SUBJECT: usize = 5;
+const SUBJECT_INDEX: usize = 5;
 
 impl Authority {
     /// Signs a certificate request (PEM) for usages given by their Kubernetes names; `now` and `ttl` are in seconds.
     /// Usages and extensions in the request are ignored; its subject and subject alternative names are kept.
     pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
-        let ends = self.ends()?;
-        if now >= ends {
+        let not_after = self.not_after()?;
+        if now >= not_after {
             let why = "refusing to sign a certificate that expired in the past";
             return Err(Error::Key(format!(
                 "{why}: NotAfter={}",
-                jiff::Timestamp::from_second(ends).unwrap_or_default()
+                jiff::Timestamp::from_second(not_after).unwrap_or_default()
             )));
         }
         let request = SigningRequest::parse(request.as_bytes()).map_err(|error| Error::Key(error.to_string()))?;
@@ -42,17 +42,17 @@ impl Authority {
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.subject_alt_names = names(&request.alternative_names)?;
+        params.subject_alt_names = alternative_names(&request.alternative_names)?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
-        (params.key_usages, params.extended_key_usages) = purposes(usages)?;
-        let backdated = if ttl < SHORT { ttl } else { ttl - BACKDATE };
+        (params.key_usages, params.extended_key_usages) = parse_usages(usages)?;
+        let backdated = if ttl < SHORT_TTL_SECONDS { ttl } else { ttl - BACKDATE_SECONDS };
         let date = |seconds: i64| {
             rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.max(0).unsigned_abs())
         };
-        params.not_before = date(now - BACKDATE);
-        params.not_after = date((now + backdated).min(ends));
+        params.not_before = date(now - BACKDATE_SECONDS);
+        params.not_after = date((now + backdated).min(not_after));
         self.sign_for(&request.subject, params, &SubjectPublicKeyInfo::from_der(&request.public_key)?)
     }
 
@@ -64,13 +64,13 @@ impl Authority {
         public_key: &impl PublicKeyData,
     ) -> Result<String> {
         let certificate = params.signed_by(public_key, &self.issuer)?;
-        let certificate = with_subject(certificate.der(), subject, self.issuer.key())?;
+        let certificate = replace_subject(certificate.der(), subject, self.issuer.key())?;
         let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
         Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
     }
 
     /// End of the authority's own validity in seconds.
-    fn ends(&self) -> Result<i64> {
+    fn not_after(&self) -> Result<i64> {
         let pem = parse_x509_pem(self.certificate().as_bytes()).map_err(|error| Error::Key(error.to_string()))?.1;
         let certificate = pem.parse_x509().map_err(|error| Error::Key(error.to_string()))?;
         Ok(certificate.validity().not_after.timestamp())
@@ -78,7 +78,7 @@ impl Authority {
 }
 
 /// The requested subject alternative names of the types that Go's signer supports.
-fn names(alternative_names: &[AlternativeName]) -> Result<Vec<SanType>> {
+fn alternative_names(alternative_names: &[AlternativeName]) -> Result<Vec<SanType>> {
     let mut found = Vec::new();
     for name in alternative_names {
         found.push(match name {
@@ -92,43 +92,43 @@ fn names(alternative_names: &[AlternativeName]) -> Result<Vec<SanType>> {
     Ok(found)
 }
 
-/// A certificate (DER) with another subject, signed by `key`.
-fn with_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
-    let torn = || Error::Key("cannot parse the certificate just issued".to_owned());
-    let parts = elements(certificate).ok_or_else(torn)?;
-    let [signed, algorithm, _] = parts.try_into().map_err(|_| torn())?;
-    let mut fields = elements(&signed).ok_or_else(torn)?;
-    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject.to_der();
-    let signed = sequence(fields.concat())?;
+/// Replaces the subject of a certificate (DER) and signs it again with `key`.
+fn replace_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
+    let parse_error = || Error::Key("cannot parse the certificate just issued".to_owned());
+    let parts = split_sequence(certificate).ok_or_else(parse_error)?;
+    let [signed, algorithm, _] = parts.try_into().map_err(|_| parse_error())?;
+    let mut fields = split_sequence(&signed).ok_or_else(parse_error)?;
+    *fields.get_mut(SUBJECT_INDEX).ok_or_else(parse_error)? = subject.to_der();
+    let signed = encode_sequence(fields.concat())?;
     let signature = key.sign(&signed)?;
-    let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding)?;
-    sequence([signed, algorithm, signature].concat())
+    let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding_error)?;
+    encode_sequence([signed, algorithm, signature].concat())
 }
 
-/// Elements of a DER sequence, each with its tag and length.
-fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// Splits a DER sequence into its elements, each with its tag and length.
+fn split_sequence(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (_, sequence) = Sequence::from_der(sequence).ok()?;
-    let (mut rest, mut found) = (sequence.content.as_ref(), Vec::new());
+    let (mut rest, mut elements) = (sequence.content.as_ref(), Vec::new());
     while !rest.is_empty() {
         let (after, _) = Any::from_der(rest).ok()?;
-        found.push(rest[..rest.len() - after.len()].to_vec());
+        elements.push(rest[..rest.len() - after.len()].to_vec());
         rest = after;
     }
-    Some(found)
+    Some(elements)
 }
 
-fn sequence(elements: Vec<u8>) -> Result<Vec<u8>> {
-    Sequence::new(elements.into()).to_der_vec().map_err(encoding)
+fn encode_sequence(elements: Vec<u8>) -> Result<Vec<u8>> {
+    Sequence::new(elements.into()).to_der_vec().map_err(encoding_error)
 }
 
-fn encoding(error: SerializeError) -> Error {
+fn encoding_error(error: SerializeError) -> Error {
     Error::Key(error.to_string())
 }
 
 type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
 
-/// Key usages and extended key usages by their Kubernetes names, the extended ones in Go's order.
-fn purposes(usages: &[&str]) -> Result<Purposes> {
+/// Parses key usages and extended key usages by their Kubernetes names; returns the extended ones in Go's order.
+fn parse_usages(usages: &[&str]) -> Result<Purposes> {
     let mut found = Purposes::default();
     let mut extended = Vec::new();
     for usage in usages {
@@ -196,9 +196,11 @@ mod tests {
     fn subject_and_names_are_copied_and_usages_are_not() {
         let authority = Authority::generate("test").unwrap();
         let usages = ["digital signature", "key encipherment", "client auth"];
-        for (ttl, until) in
-            [(3600, NOW + 3600), (86_400, NOW + 86_400 - BACKDATE), (i64::from(u32::MAX), authority.ends().unwrap())]
-        {
+        for (ttl, until) in [
+            (3600, NOW + 3600),
+            (86_400, NOW + 86_400 - BACKDATE_SECONDS),
+            (i64::from(u32::MAX), authority.not_after().unwrap()),
+        ] {
             let pem = authority.sign(TWO_ORGANIZATIONS, &usages, NOW, ttl).unwrap();
             let (rest, block) = parse_x509_pem(pem.as_bytes()).unwrap();
             assert!(rest.is_empty());
@@ -210,12 +212,15 @@ mod tests {
             assert_eq!(certificate.issuer(), own.subject());
             certificate.verify_signature(Some(own.public_key())).unwrap();
             let validity = certificate.validity();
-            assert_eq!((validity.not_before.timestamp(), validity.not_after.timestamp()), (NOW - BACKDATE, until));
+            assert_eq!(
+                (validity.not_before.timestamp(), validity.not_after.timestamp()),
+                (NOW - BACKDATE_SECONDS, until)
+            );
             let allowed = certificate.key_usage().unwrap().unwrap().value;
             assert!(allowed.digital_signature() && allowed.key_encipherment() && !allowed.key_cert_sign());
             let extended = certificate.extended_key_usage().unwrap().unwrap().value;
             assert!(extended.client_auth && !extended.server_auth && !extended.any);
-            assert!(!certificate.is_ca(), "it asked to be an authority");
+            assert!(!certificate.is_ca(), "the request asks for a CA certificate");
             let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), 4, "{names:?}");
@@ -228,10 +233,10 @@ mod tests {
     #[test]
     fn requests_with_unknown_signature_algorithms_are_refused() {
         let (_, block) = parse_x509_pem(TWO_ORGANIZATIONS.as_bytes()).unwrap();
-        let mut parts = elements(&block.contents).unwrap();
+        let mut parts = split_sequence(&block.contents).unwrap();
         let last = parts[1].len() - 1;
         parts[1][last] ^= 0x40;
-        let request = pem::encode(&Pem::new("CERTIFICATE REQUEST", sequence(parts.concat()).unwrap()));
+        let request = pem::encode(&Pem::new("CERTIFICATE REQUEST", encode_sequence(parts.concat()).unwrap()));
         let read = crate::authn::SigningRequest::parse(request.as_bytes()).unwrap();
         assert_eq!(read.subject.organizations(), ["dev", "ops"]);
         let refused = Authority::generate("test").unwrap().sign(&request, &["client auth"], NOW, 3600);

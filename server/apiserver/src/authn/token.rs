@@ -44,7 +44,7 @@ pub struct TokenSigner {
     audiences: Vec<String>,
 }
 
-fn make(algorithm: Algorithm) -> Result<String> {
+fn generate_key_pem(algorithm: Algorithm) -> Result<String> {
     Ok(match algorithm {
         Algorithm::Es256 => CertificateKey::generate()?.serialize_pem(),
         Algorithm::Rs256 => {
@@ -59,7 +59,7 @@ fn make(algorithm: Algorithm) -> Result<String> {
 impl TokenSigner {
     /// Creates a signer with a new key.
     pub fn generate(algorithm: Algorithm) -> Result<Self> {
-        Self::from_pem(&make(algorithm)?)
+        Self::from_pem(&generate_key_pem(algorithm)?)
     }
 
     /// Loads `service-account.key` from `directory`; creates it if it is missing.
@@ -67,36 +67,36 @@ impl TokenSigner {
         let path = directory.join("service-account.key");
         if !path.exists() {
             std::fs::create_dir_all(directory).map_err(|source| Error::Io { path: directory.to_owned(), source })?;
-            write_secret(&path, &make(algorithm)?)?;
+            write_secret(&path, &generate_key_pem(algorithm)?)?;
         }
         let pem = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
         Self::from_pem(&pem)
     }
 
     fn from_pem(pem: &str) -> Result<Self> {
-        let bad = |e: ring::error::KeyRejected| Error::Key(e.to_string());
+        let key_error = |e: ring::error::KeyRejected| Error::Key(e.to_string());
         let key = match PrivatePkcs1KeyDer::from_pem_slice(pem.as_bytes()) {
-            Ok(der) => Key::Rs256(RsaKeyPair::from_der(der.secret_pkcs1_der()).map_err(bad)?),
+            Ok(der) => Key::Rs256(RsaKeyPair::from_der(der.secret_pkcs1_der()).map_err(key_error)?),
             Err(_) => {
                 let der = CertificateKey::from_pem(pem)?.serialize_der();
                 let signing = &ECDSA_P256_SHA256_FIXED_SIGNING;
-                Key::Es256(EcdsaKeyPair::from_pkcs8(signing, &der, &SystemRandom::new()).map_err(bad)?)
+                Key::Es256(EcdsaKeyPair::from_pkcs8(signing, &der, &SystemRandom::new()).map_err(key_error)?)
             }
         };
         let mut signer = Self { key, key_id: String::new(), audiences: vec![ISSUER.to_owned()] };
-        let digest = ring::digest::digest(&ring::digest::SHA256, signer.public());
+        let digest = ring::digest::digest(&ring::digest::SHA256, signer.public_key());
         signer.key_id = URL_SAFE_NO_PAD.encode(digest.as_ref());
         Ok(signer)
     }
 
-    fn public(&self) -> &[u8] {
+    fn public_key(&self) -> &[u8] {
         match &self.key {
             Key::Es256(key) => key.public_key().as_ref(),
             Key::Rs256(key) => key.public_key().as_ref(),
         }
     }
 
-    /// Name of the algorithm in token headers.
+    /// Name of the signature algorithm in token headers.
     pub fn algorithm(&self) -> &'static str {
         match &self.key {
             Key::Es256(_) => "ES256",
@@ -134,13 +134,13 @@ impl TokenSigner {
         let header = json!({"alg": self.algorithm(), "kid": self.key_id});
         let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", encode(&header), encode(claims));
-        let failed = |_| Error::Key("signing failed".into());
+        let signing_error = |_| Error::Key("cannot sign the token".into());
         let random = SystemRandom::new();
         let signature = match &self.key {
-            Key::Es256(key) => key.sign(&random, message.as_bytes()).map_err(failed)?.as_ref().to_vec(),
+            Key::Es256(key) => key.sign(&random, message.as_bytes()).map_err(signing_error)?.as_ref().to_vec(),
             Key::Rs256(key) => {
                 let mut signature = vec![0; key.public().modulus_len()];
-                key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).map_err(failed)?;
+                key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).map_err(signing_error)?;
                 signature
             }
         };
@@ -159,10 +159,10 @@ impl TokenSigner {
         let (message, signature) = (message.as_bytes(), decode(signature)?);
         match &self.key {
             Key::Es256(_) => {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.public()).verify(message, &signature)
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.public_key()).verify(message, &signature)
             }
             Key::Rs256(_) => {
-                UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, self.public()).verify(message, &signature)
+                UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, self.public_key()).verify(message, &signature)
             }
         }
         .ok()?;

@@ -28,9 +28,9 @@ pub use resolver::{Endpoint, InProcessServer, InProcessServices, ResolveError, S
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
-/// Most clients in the pool; the least recently used one is evicted.
+/// Maximum number of clients in the pool; the least recently used one is evicted.
 const MAX_CLIENTS: usize = 64;
-/// Idle connections kept per host.
+/// Maximum number of idle connections per host.
 const MAX_IDLE_PER_HOST: usize = 16;
 
 /// A Service with the port and path to call.
@@ -124,13 +124,13 @@ struct ClientKey {
     insecure: bool,
     server_name: Option<String>,
     client_certificate: ClientCertificate,
-    upgrades: bool,
+    is_upgrade: bool,
 }
 
 /// Client certificate that is presented to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ClientCertificate {
-    Nothing,
+    None,
     /// Front-proxy certificate, for extension API servers.
     FrontProxy,
     /// Certificate for webhooks at this address.
@@ -167,14 +167,14 @@ impl Outbound {
     }
 
     /// Replaces the front-proxy certificate; connections with the previous one are closed when they become idle.
-    pub fn present(&self, identity: Identity) {
+    pub fn set_front_proxy_identity(&self, identity: Identity) {
         let mut pool = self.pool.lock();
         pool.identity = Some(identity);
         pool.clients.clear();
     }
 
     /// Sets the certificate that is presented to webhooks at an address (`host:port`), and to no other server.
-    pub fn identify(&self, address: &str, identity: Identity) {
+    pub fn set_webhook_identity(&self, address: &str, identity: Identity) {
         let mut pool = self.pool.lock();
         pool.webhooks.insert(address.to_owned(), identity);
         pool.clients.clear();
@@ -192,8 +192,13 @@ impl Outbound {
             }
             ServerAddress::Service(_) => None,
         };
-        let known = address.filter(|address| self.pool.lock().webhooks.contains_key(address));
-        self.exchange(target, request, known.map_or(ClientCertificate::Nothing, ClientCertificate::Webhook)).await
+        let webhook_address = address.filter(|address| self.pool.lock().webhooks.contains_key(address));
+        self.send_with_certificate(
+            target,
+            request,
+            webhook_address.map_or(ClientCertificate::None, ClientCertificate::Webhook),
+        )
+        .await
     }
 
     /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
@@ -204,15 +209,15 @@ impl Outbound {
         request: http::Request<Body>,
         with_identity: bool,
     ) -> Result<http::Response<Body>, OutboundError> {
-        self.exchange(
+        self.send_with_certificate(
             target,
             request,
-            if with_identity { ClientCertificate::FrontProxy } else { ClientCertificate::Nothing },
+            if with_identity { ClientCertificate::FrontProxy } else { ClientCertificate::None },
         )
         .await
     }
 
-    async fn exchange(
+    async fn send_with_certificate(
         &self,
         target: &Target,
         mut request: http::Request<Body>,
@@ -243,18 +248,18 @@ impl Outbound {
         let base = base.trim_end_matches('/');
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
-        let upgrades = request.headers().contains_key(http::header::UPGRADE);
-        let client = self.client(target, server_name.clone(), client_certificate.clone(), upgrades)?;
+        let is_upgrade = request.headers().contains_key(http::header::UPGRADE);
+        let client = self.client(target, server_name.clone(), client_certificate.clone(), is_upgrade)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let retry = retry_copy(&request);
-        let answered = match (client.request(request).await, retry) {
+        let result = match (client.request(request).await, retry) {
             // The retry uses a new connection: the server may have closed all pooled ones.
             (Err(error), Some(retry)) if was_closed_by_server(&error) => {
                 self.client(target, server_name, client_certificate, true)?.request(retry).await
             }
-            (answered, _) => answered,
+            (result, _) => result,
         };
-        match answered {
+        match result {
             Ok(response) => Ok(response.map(Body::new)),
             Err(error) => {
                 Err(OutboundError::Call { verb, url: display_url, why: tls::describe_error(&error, &address) })
@@ -276,12 +281,12 @@ impl Outbound {
         target: &Target,
         server_name: Option<String>,
         client_certificate: ClientCertificate,
-        upgrades: bool,
+        is_upgrade: bool,
     ) -> Result<HttpsClient, OutboundError> {
         let mut pool = self.pool.lock();
         let ClientPool { identity, webhooks, clients } = &mut *pool;
         let identity = match &client_certificate {
-            ClientCertificate::Nothing => None,
+            ClientCertificate::None => None,
             ClientCertificate::FrontProxy => identity.as_ref(),
             ClientCertificate::Webhook(address) => webhooks.get(address),
         };
@@ -289,8 +294,8 @@ impl Outbound {
             ca_bundle: target.ca_bundle.clone(),
             insecure: target.insecure,
             server_name,
-            client_certificate: if identity.is_some() { client_certificate } else { ClientCertificate::Nothing },
-            upgrades,
+            client_certificate: if identity.is_some() { client_certificate } else { ClientCertificate::None },
+            is_upgrade,
         };
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
@@ -319,7 +324,7 @@ impl Outbound {
             .pool_idle_timeout(Duration::from_secs(60))
             // Upgrades use a new connection each, as in kube-apiserver: connections to one address may reach
             // different backends.
-            .pool_max_idle_per_host(if key.upgrades { 0 } else { MAX_IDLE_PER_HOST })
+            .pool_max_idle_per_host(if key.is_upgrade { 0 } else { MAX_IDLE_PER_HOST })
             .set_host(key.server_name.is_none())
             .build(connector);
         clients.put(key, HttpsClient::clone(&client));

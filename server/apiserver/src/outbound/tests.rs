@@ -34,16 +34,16 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<
 
 /// Answers the first request on each connection, and closes the connection on the second one; reports each answered
 /// request.
-async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
+async fn serve_one_request_per_connection(listener: TcpListener, answered: mpsc::Sender<()>) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let answered = answered.clone();
         tokio::spawn(async move {
-            for answers in [true, false] {
+            for responds in [true, false] {
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(stream.read_u8().await?);
                 }
-                if answers {
+                if responds {
                     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await?;
                     // The receiver may be closed at the end of the test.
                     let _ = answered.send(()).await;
@@ -60,7 +60,7 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let address = ServerAddress::Url(format!("http://{}", listener.local_addr().unwrap()));
     let target = Target { address, ca_bundle: Vec::new(), insecure: false };
     let (sender, mut answered) = mpsc::channel(16);
-    let server = tokio::spawn(hang_up(listener, sender));
+    let server = tokio::spawn(serve_one_request_per_connection(listener, sender));
     let outbound = Outbound::new(Arc::new(NoServices), None);
     let request = async |method: http::Method, body: Body| {
         let request = http::Request::builder().method(method).uri("/").body(body).unwrap();
@@ -72,14 +72,14 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
         answered.recv().await.unwrap();
     }
     // The result of a write is unknown, so it is not retried.
-    let refused = request(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();
-    assert!(refused.starts_with("Post ") && refused.contains("connection"), "{refused}");
+    let error = request(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();
+    assert!(error.starts_with("Post ") && error.contains("connection"), "{error}");
     assert_eq!(request(http::Method::POST, Body::from("{}")).await.unwrap(), 200);
     server.abort();
 }
 
 fn identity(authority: &Authority) -> Identity {
-    let own = authority.client("front-proxy-client", &[]).unwrap();
+    let own = authority.issue_client_certificate("front-proxy-client", &[]).unwrap();
     Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() }
 }
 
@@ -91,7 +91,8 @@ fn presented_certificate(identity: &Identity) -> Vec<u8> {
 #[tokio::test]
 async fn renewed_client_certificates_are_presented() {
     let authority = Authority::generate("cp").unwrap();
-    let serving = ServingCertificates::new(&authority.server(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
+    let serving =
+        ServingCertificates::new(&authority.issue_serving_certificate(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
     let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap().config);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = ServerAddress::Url(format!("https://{}", listener.local_addr().unwrap()));
@@ -107,7 +108,7 @@ async fn renewed_client_certificates_are_presented() {
     };
     assert_eq!(request(true).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), presented_certificate(&first));
-    outbound.present(second.clone());
+    outbound.set_front_proxy_identity(second.clone());
     assert_eq!(request(true).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), presented_certificate(&second));
     assert_eq!(request(false).await, 200);

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 /// Parse error: a message, and the text from the failing position.
-struct Wrong<'t> {
+struct ParseError<'t> {
     why: &'static str,
     at: Option<&'t str>,
 }
 
-impl<'t> Wrong<'t> {
+impl<'t> ParseError<'t> {
     fn new(why: &'static str) -> Self {
         Self { why, at: None }
     }
@@ -19,23 +19,24 @@ impl<'t> Wrong<'t> {
 }
 
 /// Parses the argument of `ip`, which must have no zone and not be IPv4-mapped.
-pub(super) fn read(text: &str) -> Result<IpAddr, String> {
+pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let address =
         parse(text).map_err(|why| format!("IP Address {text:?} parse error during conversion from string: {why}"))?;
     if text.contains('%') {
         return Err(format!("IP address {text:?} with zone value is not allowed"));
     }
-    not_mapped(address, text)
+    reject_mapped(address, text)
 }
 
 /// Parses the argument of `cidr`. The duplicate prefix in errors is that of kube-apiserver.
-pub(super) fn read_network(text: &str) -> Result<(), String> {
+pub(super) fn parse_cidr(text: &str) -> Result<(), String> {
     let prefix = "network address parse error during conversion from string";
-    let address = network(text).map_err(|why| format!("{prefix}: {prefix}: netip.ParsePrefix({text:?}): {why}"))?;
-    not_mapped(address, text).map(drop).map_err(|why| format!("{prefix}: {why}"))
+    let address =
+        parse_network(text).map_err(|why| format!("{prefix}: {prefix}: netip.ParsePrefix({text:?}): {why}"))?;
+    reject_mapped(address, text).map(drop).map_err(|why| format!("{prefix}: {why}"))
 }
 
-fn not_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
+fn reject_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
     match address {
         IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
             Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
@@ -45,36 +46,36 @@ fn not_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
 }
 
 /// Parses a network; returns its address, in which bits beyond the prefix may be set.
-fn network(text: &str) -> Result<IpAddr, String> {
+fn parse_network(text: &str) -> Result<IpAddr, String> {
     let (address, bits) = text.rsplit_once('/').ok_or("no '/'")?;
-    let zone = address.contains('%');
+    let has_zone = address.contains('%');
     let address = parse(address)?;
-    if zone {
+    if has_zone {
         return Err("IPv6 zones cannot be present in a prefix".into());
     }
-    let bad = || format!("bad bits after slash: {bits:?}");
-    let canonical = bits.len() == 1 || !bits.starts_with(['0', '+', '-']);
-    let length: i64 = bits.parse().ok().filter(|_| canonical).ok_or_else(bad)?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    if (0..=most).contains(&length) { Ok(address) } else { Err("prefix length out of range".into()) }
+    let bits_error = || format!("bad bits after slash: {bits:?}");
+    let is_canonical = bits.len() == 1 || !bits.starts_with(['0', '+', '-']);
+    let length: i64 = bits.parse().ok().filter(|_| is_canonical).ok_or_else(bits_error)?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    if (0..=max).contains(&length) { Ok(address) } else { Err("prefix length out of range".into()) }
 }
 
 /// Parses an address; a zone is dropped.
 pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
     let parsed = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
-        Some(b'.') => four(text, 0).map(IpAddr::from),
-        Some(b':') => six(text).map(IpAddr::from),
-        Some(_) => Err(Wrong::new("missing IPv6 address")),
-        None => Err(Wrong::new("unable to parse IP")),
+        Some(b'.') => parse_ipv4(text, 0).map(IpAddr::from),
+        Some(b':') => parse_ipv6(text).map(IpAddr::from),
+        Some(_) => Err(ParseError::new("missing IPv6 address")),
+        None => Err(ParseError::new("unable to parse IP")),
     };
-    parsed.map_err(|Wrong { why, at }| {
+    parsed.map_err(|ParseError { why, at }| {
         let at = at.map(|rest| format!(" (at {rest:?})")).unwrap_or_default();
         format!("ParseAddr({text:?}): {why}{at}")
     })
 }
 
 /// Parses the four octets of an IPv4 address at an offset.
-fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
+fn parse_ipv4(text: &str, from: usize) -> Result<[u8; 4], ParseError<'_>> {
     let text = &text[from..];
     let (mut fields, mut index, mut value, mut digits) = ([0; 4], 0, 0_u32, 0);
     let bytes = text.as_bytes();
@@ -82,38 +83,38 @@ fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
         match byte {
             b'0'..=b'9' => {
                 if digits == 1 && value == 0 {
-                    return Err(Wrong::new("IPv4 field has octet with leading zero"));
+                    return Err(ParseError::new("IPv4 field has octet with leading zero"));
                 }
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
                 if value > 255 {
-                    return Err(Wrong::new("IPv4 field has value >255"));
+                    return Err(ParseError::new("IPv4 field has value >255"));
                 }
             }
             b'.' => {
                 if at == 0 || at == bytes.len() - 1 || bytes[at - 1] == b'.' {
-                    return Err(Wrong::at("IPv4 field must have at least one digit", &text[at..]));
+                    return Err(ParseError::at("IPv4 field must have at least one digit", &text[at..]));
                 }
                 if index == 3 {
-                    return Err(Wrong::new("IPv4 address too long"));
+                    return Err(ParseError::new("IPv4 address too long"));
                 }
                 fields[index] = value as u8;
                 (index, value, digits) = (index + 1, 0, 0);
             }
-            _ => return Err(Wrong::at("unexpected character", text.get(at..).unwrap_or_default())),
+            _ => return Err(ParseError::at("unexpected character", text.get(at..).unwrap_or_default())),
         }
     }
     if index < 3 {
-        return Err(Wrong::new("IPv4 address too short"));
+        return Err(ParseError::new("IPv4 address too short"));
     }
     fields[3] = value as u8;
     Ok(fields)
 }
 
 /// Parses the sixteen bytes of an IPv6 address, which may have a zone.
-fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
+fn parse_ipv6(text: &str) -> Result<[u8; 16], ParseError<'_>> {
     let mut rest = match text.split_once('%') {
-        Some((_, "")) => return Err(Wrong::new("zone must be a non-empty string")),
+        Some((_, "")) => return Err(ParseError::new("zone must be a non-empty string")),
         Some((address, _)) => address,
         None => text,
     };
@@ -128,21 +129,21 @@ fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
     while filled < 16 {
         let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
         if digits > 4 {
-            return Err(Wrong::at("each group must have 4 or less digits", rest));
+            return Err(ParseError::at("each group must have 4 or less digits", rest));
         }
         if digits == 0 {
-            return Err(Wrong::at("each colon-separated field must have at least one digit", rest));
+            return Err(ParseError::at("each colon-separated field must have at least one digit", rest));
         }
         if rest[digits..].starts_with('.') {
             if ellipsis.is_none() && filled != 12 {
                 let why = "embedded IPv4 address must replace the final 2 fields of the address";
-                return Err(Wrong::at(why, rest));
+                return Err(ParseError::at(why, rest));
             }
             if filled + 4 > 16 {
                 let why = "too many hex fields to fit an embedded IPv4 at the end of the address";
-                return Err(Wrong::at(why, rest));
+                return Err(ParseError::at(why, rest));
             }
-            bytes[filled..filled + 4].copy_from_slice(&four(&text[..end], end - rest.len())?);
+            bytes[filled..filled + 4].copy_from_slice(&parse_ipv4(&text[..end], end - rest.len())?);
             (filled, rest) = (filled + 4, "");
             break;
         }
@@ -153,15 +154,15 @@ fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
             break;
         }
         let Some(after) = rest.strip_prefix(':') else {
-            return Err(Wrong::at("unexpected character, want colon", rest));
+            return Err(ParseError::at("unexpected character, want colon", rest));
         };
         if after.is_empty() {
-            return Err(Wrong::at("colon must be followed by more characters", rest));
+            return Err(ParseError::at("colon must be followed by more characters", rest));
         }
         rest = after;
         if let Some(after) = rest.strip_prefix(':') {
             if ellipsis.is_some() {
-                return Err(Wrong::at("multiple :: in address", rest));
+                return Err(ParseError::at("multiple :: in address", rest));
             }
             (ellipsis, rest) = (Some(filled), after);
             if rest.is_empty() {
@@ -170,11 +171,11 @@ fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
         }
     }
     if !rest.is_empty() {
-        return Err(Wrong::at("trailing garbage after address", rest));
+        return Err(ParseError::at("trailing garbage after address", rest));
     }
     match ellipsis {
-        None if filled < 16 => Err(Wrong::new("address string too short")),
-        Some(_) if filled == 16 => Err(Wrong::new("the :: must expand to at least one field of zeros")),
+        None if filled < 16 => Err(ParseError::new("address string too short")),
+        Some(_) if filled == 16 => Err(ParseError::new("the :: must expand to at least one field of zeros")),
         Some(at) => {
             bytes.copy_within(at..filled, 16 - (filled - at));
             bytes[at..16 - (filled - at)].fill(0);
@@ -224,7 +225,7 @@ mod tests {
     #[case("10.0.0/8", "ParseAddr(\"10.0.0\"): IPv4 address too short")]
     #[case("fe80::1%a/8", "IPv6 zones cannot be present in a prefix")]
     fn invalid_networks_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(network(text), Err(why.to_owned()));
+        assert_eq!(parse_network(text), Err(why.to_owned()));
     }
 
     proptest! {

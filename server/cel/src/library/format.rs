@@ -6,7 +6,7 @@ use kube::core::cel::cel::extractors::{Arguments, This};
 use kube::core::cel::cel::objects::Key;
 use kube::core::cel::cel::{ExecutionError, Value as Cel};
 
-use super::super::functions::{spend, type_name, written_type};
+use super::super::functions::{charge_or_fail, named_type, type_name};
 use super::{Outcome, text};
 
 /// Default number of decimals.
@@ -14,7 +14,7 @@ const DEFAULT_PRECISION: usize = 6;
 /// Maximum number of decimals.
 const MAX_PRECISION: usize = 1000;
 
-fn failed(why: impl Into<String>) -> ExecutionError {
+fn format_error(why: impl Into<String>) -> ExecutionError {
     ExecutionError::function_error("format", why.into())
 }
 
@@ -32,17 +32,17 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
             rest = after;
             continue;
         }
-        let value = values.next().ok_or_else(|| failed(format!("index {next} out of range")))?.1;
+        let value = values.next().ok_or_else(|| format_error(format!("index {next} out of range")))?.1;
         next += 1;
         if after.is_empty() {
-            return Err(failed("unexpected end of string"));
+            return Err(format_error("unexpected end of string"));
         }
-        let unparsed = |why: String| failed(format!("could not parse formatting clause: {why}"));
-        let (precision, clause, after) = parse_clause(after).map_err(unparsed)?;
-        let shown =
-            format_value(clause, precision, value).map_err(|why| failed(format!("error during formatting: {why}")))?;
-        spend(shown.len() as u64 / 10)?;
-        out.push_str(&shown);
+        let clause_error = |why: String| format_error(format!("could not parse formatting clause: {why}"));
+        let (precision, clause, after) = parse_clause(after).map_err(clause_error)?;
+        let formatted = format_value(clause, precision, value)
+            .map_err(|why| format_error(format!("error during formatting: {why}")))?;
+        charge_or_fail(formatted.len() as u64 / 10)?;
+        out.push_str(&formatted);
         rest = after;
     }
     out.push_str(rest);
@@ -56,15 +56,15 @@ pub(crate) fn parse_clause(text: &str) -> Result<(Option<usize>, char, &str), St
         Some(rest) => {
             let digits = rest.find(|c: char| !c.is_ascii_digit());
             let digits = digits.ok_or("error while parsing precision: could not find end of precision specifier")?;
-            let read = rest[..digits].parse::<usize>().ok().filter(|digits| *digits <= MAX_PRECISION);
-            let unread = || {
+            let parsed = rest[..digits].parse::<usize>().ok().filter(|digits| *digits <= MAX_PRECISION);
+            let parse_error = || {
                 let number = &rest[..digits];
                 let why = if number.is_empty() { "invalid syntax" } else { "value out of range" };
                 format!(
                     "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {number:?}: {why}"
                 )
             };
-            (Some(read.ok_or_else(unread)?), &rest[digits..])
+            (Some(parsed.ok_or_else(parse_error)?), &rest[digits..])
         }
     };
     let letter = rest.chars().next().ok_or("unexpected end of string")?;
@@ -75,34 +75,40 @@ pub(crate) fn parse_clause(text: &str) -> Result<(Option<usize>, char, &str), St
 }
 
 fn format_value(clause: char, precision: Option<usize>, value: &Cel) -> Result<String, String> {
-    let given = || type_name(value);
+    let type_name = || type_name(value);
     Ok(match (clause, value) {
-        ('s', value) => string(value)?,
-        ('d' | 'b' | 'o' | 'x' | 'X', Cel::Int(number)) => integer(clause, *number < 0, number.unsigned_abs()),
-        ('d' | 'b' | 'o' | 'x' | 'X', Cel::UInt(number)) => integer(clause, false, *number),
-        ('d', _) => return Err(format!("decimal clause can only be used on integers, was given {}", given())),
+        ('s', value) => format_string(value)?,
+        ('d' | 'b' | 'o' | 'x' | 'X', Cel::Int(number)) => format_integer(clause, *number < 0, number.unsigned_abs()),
+        ('d' | 'b' | 'o' | 'x' | 'X', Cel::UInt(number)) => format_integer(clause, false, *number),
+        ('d', _) => return Err(format!("decimal clause can only be used on integers, was given {}", type_name())),
         ('b', Cel::Bool(value)) => u8::from(*value).to_string(),
-        ('b', _) => return Err(format!("only integers and bools can be formatted as binary, was given {}", given())),
-        ('o', _) => return Err(format!("octal clause can only be used on integers, was given {}", given())),
-        ('x' | 'X', Cel::String(text)) => hex(text.as_bytes(), clause == 'X'),
-        ('x' | 'X', Cel::Bytes(bytes)) => hex(bytes, clause == 'X'),
+        ('b', _) => {
+            return Err(format!("only integers and bools can be formatted as binary, was given {}", type_name()));
+        }
+        ('o', _) => return Err(format!("octal clause can only be used on integers, was given {}", type_name())),
+        ('x' | 'X', Cel::String(text)) => format_hex(text.as_bytes(), clause == 'X'),
+        ('x' | 'X', Cel::Bytes(bytes)) => format_hex(bytes, clause == 'X'),
         ('x' | 'X', _) => {
             let why = "only integers, byte buffers, and strings can be formatted as hex";
-            return Err(format!("{why}, was given {}", given()));
+            return Err(format!("{why}, was given {}", type_name()));
         }
         ('f' | 'e', value) => {
             let name = if clause == 'f' { "fixed-point" } else { "scientific" };
-            let number = number(value);
-            let number =
-                number.ok_or_else(|| format!("{name} clause can only be used on doubles, was given {}", given()))?;
+            let number = to_double(value);
+            let number = number
+                .ok_or_else(|| format!("{name} clause can only be used on doubles, was given {}", type_name()))?;
             // The precision of scientific notation is ignored.
-            if clause == 'f' { fixed(number, precision.unwrap_or(DEFAULT_PRECISION)) } else { scientific(number) }
+            if clause == 'f' {
+                format_fixed(number, precision.unwrap_or(DEFAULT_PRECISION))
+            } else {
+                format_scientific(number)
+            }
         }
         (other, _) => return Err(format!("unrecognized formatting clause \"{other}\"")),
     })
 }
 
-fn number(value: &Cel) -> Option<f64> {
+fn to_double(value: &Cel) -> Option<f64> {
     match value {
         Cel::Float(number) => Some(*number),
         Cel::String(text) => match text.as_str() {
@@ -115,7 +121,7 @@ fn number(value: &Cel) -> Option<f64> {
     }
 }
 
-fn integer(clause: char, negative: bool, number: u64) -> String {
+fn format_integer(clause: char, is_negative: bool, number: u64) -> String {
     let digits = match clause {
         'b' => format!("{number:b}"),
         'o' => format!("{number:o}"),
@@ -123,24 +129,24 @@ fn integer(clause: char, negative: bool, number: u64) -> String {
         'X' => format!("{number:X}"),
         _ => number.to_string(),
     };
-    format!("{}{digits}", if negative { "-" } else { "" })
+    format!("{}{digits}", if is_negative { "-" } else { "" })
 }
 
-fn hex(bytes: &[u8], upper: bool) -> String {
-    let digits = |byte: &u8| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") };
+fn format_hex(bytes: &[u8], is_upper: bool) -> String {
+    let digits = |byte: &u8| if is_upper { format!("{byte:02X}") } else { format!("{byte:02x}") };
     bytes.iter().map(digits).collect()
 }
 
 /// Text for NaN and infinities.
-fn non_finite(number: f64) -> Option<String> {
+fn format_non_finite(number: f64) -> Option<String> {
     if number.is_nan() {
         return Some("NaN".to_owned());
     }
     number.is_infinite().then(|| if number > 0.0 { "∞" } else { "-∞" }.to_owned())
 }
 
-fn fixed(number: f64, precision: usize) -> String {
-    if let Some(text) = non_finite(number) {
+fn format_fixed(number: f64, precision: usize) -> String {
+    if let Some(text) = format_non_finite(number) {
         return text;
     }
     let text = format!("{:.precision$}", number.abs());
@@ -157,8 +163,8 @@ fn fixed(number: f64, precision: usize) -> String {
     format!("{sign}{grouped}{point}{fraction}")
 }
 
-fn scientific(number: f64) -> String {
-    if let Some(text) = non_finite(number) {
+fn format_scientific(number: f64) -> String {
+    if let Some(text) = format_non_finite(number) {
         return text;
     }
     let text = format!("{number:.DEFAULT_PRECISION$e}");
@@ -172,10 +178,10 @@ fn scientific(number: f64) -> String {
 }
 
 /// Text of a value.
-fn string(value: &Cel) -> Result<String, String> {
+fn format_string(value: &Cel) -> Result<String, String> {
     Ok(match value {
         Cel::List(items) => {
-            let items: Result<Vec<String>, String> = items.iter().map(literal).collect();
+            let items: Result<Vec<String>, String> = items.iter().map(format_literal).collect();
             format!("[{}]", items?.join(", "))
         }
         Cel::Map(map) => {
@@ -186,7 +192,7 @@ fn string(value: &Cel) -> Result<String, String> {
                     Key::Uint(key) => key.to_string(),
                     Key::Bool(key) => key.to_string(),
                 };
-                Ok((key, literal(value)?))
+                Ok((key, format_literal(value)?))
             };
             let entries: Result<Vec<(String, String)>, String> = map.map.iter().map(entry).collect();
             let mut entries = entries?;
@@ -199,28 +205,28 @@ fn string(value: &Cel) -> Result<String, String> {
         Cel::Int(number) => number.to_string(),
         Cel::UInt(number) => number.to_string(),
         Cel::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Cel::Bool(_) | Cel::Float(_) | Cel::Timestamp(_) | Cel::Duration(_) => match text::of(value.clone()) {
+        Cel::Bool(_) | Cel::Float(_) | Cel::Timestamp(_) | Cel::Duration(_) => match text::to_string(value.clone()) {
             Ok(Cel::String(text)) => text.to_string(),
             _ => return Err(format!("could not convert argument of type {} to string", type_name(value))),
         },
-        other => written_type(other).ok_or_else(|| {
-            let fit = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-            format!("string clause can only be used on {fit}, was given {}", type_name(other))
+        other => named_type(other).ok_or_else(|| {
+            let supported = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
+            format!("string clause can only be used on {supported}, was given {}", type_name(other))
         })?,
     })
 }
 
 /// Text of a value inside a list or map, as a literal.
-fn literal(value: &Cel) -> Result<String, String> {
+fn format_literal(value: &Cel) -> Result<String, String> {
     Ok(match value {
         Cel::String(text) => format!("{:?}", text.as_str()),
-        Cel::Bytes(_) => format!("b{:?}", string(value)?),
-        Cel::Timestamp(_) => format!("timestamp({:?})", string(value)?),
-        Cel::Duration(_) => format!("duration({:?})", string(value)?),
-        Cel::Float(number) if !number.is_finite() => format!("{:?}", string(value)?),
+        Cel::Bytes(_) => format!("b{:?}", format_string(value)?),
+        Cel::Timestamp(_) => format!("timestamp({:?})", format_string(value)?),
+        Cel::Duration(_) => format!("duration({:?})", format_string(value)?),
+        Cel::Float(number) if !number.is_finite() => format!("{:?}", format_string(value)?),
         Cel::Float(number) => format!("{number:.DEFAULT_PRECISION$}"),
-        Cel::Int(_) | Cel::UInt(_) | Cel::Bool(_) | Cel::Null | Cel::List(_) | Cel::Map(_) => string(value)?,
-        other => match written_type(other) {
+        Cel::Int(_) | Cel::UInt(_) | Cel::Bool(_) | Cel::Null | Cel::List(_) | Cel::Map(_) => format_string(value)?,
+        other => match named_type(other) {
             Some(name) => name,
             None => return Err(format!("no formatting function for {}", type_name(other))),
         },

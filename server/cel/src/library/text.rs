@@ -8,14 +8,14 @@ use super::Outcome;
 
 /// Converts a value to a string. Integers, addresses and networks are left to the crate, which formats them like
 /// cel-go.
-pub(super) fn of(value: Cel) -> Outcome {
+pub(super) fn to_string(value: Cel) -> Outcome {
     let text = match &value {
         Cel::Bool(value) => value.to_string(),
-        Cel::Float(value) => double(*value),
+        Cel::Float(value) => format_double(*value),
         Cel::Bytes(bytes) => String::from_utf8(bytes.to_vec()).map_err(|_| {
             ExecutionError::function_error("string", "invalid UTF-8 in bytes, cannot convert to string")
         })?,
-        Cel::Timestamp(time) => timestamp(&time.to_rfc3339()),
+        Cel::Timestamp(time) => format_timestamp(&time.to_rfc3339()),
         Cel::Duration(duration) => {
             let seconds = duration.num_seconds() as f64 + f64::from(duration.subsec_nanos()) / 1e9;
             format!("{seconds}s")
@@ -26,7 +26,7 @@ pub(super) fn of(value: Cel) -> Outcome {
 }
 
 /// The shortest representation, in scientific notation from a million on.
-fn double(value: f64) -> String {
+fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
@@ -45,7 +45,7 @@ fn double(value: f64) -> String {
 }
 
 /// RFC 3339 without trailing zeros in the fraction.
-fn timestamp(text: &str) -> String {
+fn format_timestamp(text: &str) -> String {
     let text = text.strip_suffix("+00:00").map_or_else(|| text.to_owned(), |text| format!("{text}Z"));
     let Some((seconds, rest)) = text.split_once('.') else { return text };
     let (fraction, zone) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));

@@ -9,9 +9,9 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use super::Outcome;
 
 /// A component of a civil time.
-type Part = fn(&DateTime) -> i64;
+type ComponentFn = fn(&DateTime) -> i64;
 
-const PARTS: [(&str, Part); 10] = [
+const COMPONENTS: [(&str, ComponentFn); 10] = [
     ("getFullYear", |time| time.year().into()),
     ("getMonth", |time| i64::from(time.month()) - 1),
     ("getDayOfYear", |time| i64::from(time.day_of_year()) - 1),
@@ -24,15 +24,15 @@ const PARTS: [(&str, Part); 10] = [
     ("getMilliseconds", |time| time.millisecond().into()),
 ];
 
-pub(super) fn add(context: &mut Context<'_>) {
-    for (name, part) in PARTS {
-        context.add_function(name, move |This(this): This<Cel>, Arguments(given): Arguments| -> Outcome {
-            match (&this, given.as_slice()) {
+pub(super) fn register(context: &mut Context<'_>) {
+    for (name, component) in COMPONENTS {
+        context.add_function(name, move |This(this): This<Cel>, Arguments(args): Arguments| -> Outcome {
+            match (&this, args.as_slice()) {
                 (Cel::Timestamp(time), []) => {
-                    local(time.timestamp(), time.timestamp_subsec_nanos(), "").map(|at| part(&at))
+                    civil_time(time.timestamp(), time.timestamp_subsec_nanos(), "").map(|at| component(&at))
                 }
                 (Cel::Timestamp(time), [Cel::String(zone)]) => {
-                    local(time.timestamp(), time.timestamp_subsec_nanos(), zone).map(|at| part(&at))
+                    civil_time(time.timestamp(), time.timestamp_subsec_nanos(), zone).map(|at| component(&at))
                 }
                 (Cel::Duration(duration), []) => match name {
                     "getHours" => Ok(duration.num_hours()),
@@ -49,7 +49,7 @@ pub(super) fn add(context: &mut Context<'_>) {
 }
 
 /// The civil time in a zone.
-fn local(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, ExecutionError> {
+fn civil_time(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, ExecutionError> {
     let out_of_range = || ExecutionError::function_error("zone", "timestamp overflow");
     // Lossless: less than a second.
     let at = |seconds: i64| Timestamp::new(seconds, nanos as i32).map_err(|_| out_of_range());
@@ -66,9 +66,9 @@ fn local(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, ExecutionErro
             };
             let number =
                 |text: &str| text.parse::<i64>().ok().filter(|n| n.abs() < 1000).ok_or_else(|| unreadable(text));
-            let (whole, minutes) = (number(hours)?, number(minutes)?);
+            let (hours_number, minutes) = (number(hours)?, number(minutes)?);
             let minutes = if hours.starts_with('-') { -minutes } else { minutes };
-            whole * 3600 + minutes * 60
+            hours_number * 3600 + minutes * 60
         }
     };
     Ok(TimeZone::UTC.to_datetime(at(seconds + offset)?))

@@ -9,10 +9,10 @@ use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::{Key, Map, Opaque};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
-use super::{Outcome, address, is};
+use super::{Outcome, address, bool_result};
 
 /// Maximum number of query parameters.
-const PARAMETERS: usize = 10_000;
+const MAX_PARAMETERS: usize = 10_000;
 
 /// A parsed URL. URLs with the same text form are equal, regardless of unnecessary escapes.
 #[derive(Debug, Clone, Default)]
@@ -22,8 +22,8 @@ pub(super) struct Url {
     opaque: String,
     user: Option<String>,
     host: String,
-    /// The scheme is followed by a single slash.
-    omits_host: bool,
+    /// True if the scheme is followed by a single slash.
+    has_single_slash: bool,
     /// The path as written.
     path: String,
     query: String,
@@ -34,7 +34,7 @@ pub(super) struct Url {
 
 impl PartialEq for Url {
     fn eq(&self, other: &Self) -> bool {
-        self.text() == other.text()
+        self.to_text() == other.to_text()
     }
 }
 
@@ -57,43 +57,43 @@ enum UrlComponent {
     Fragment,
 }
 
-pub(super) fn add(context: &mut Context<'_>) {
+pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("url", |text: Arc<String>| -> Outcome {
-        let read = read(&text).map_err(|why| {
+        let url = parse_url(&text).map_err(|why| {
             ExecutionError::function_error("url", format!("URL parse error during conversion from string: {why}"))
         })?;
-        Ok(Cel::Opaque(Arc::new(read)))
+        Ok(Cel::Opaque(Arc::new(url)))
     });
-    context.add_function("isURL", |text: Arc<String>| is(request(&text).is_ok()));
-    context.add_function("getScheme", |This(url): This<Cel>| tell(&url, |url| url.scheme.clone()));
-    context.add_function("getHost", |This(url): This<Cel>| tell(&url, |url| url.host.clone()));
-    context.add_function("getHostname", |This(url): This<Cel>| tell(&url, |url| url.hostname().to_owned()));
-    context.add_function("getPort", |This(url): This<Cel>| tell(&url, |url| url.port().to_owned()));
-    context.add_function("getEscapedPath", |This(url): This<Cel>| tell(&url, Url::escaped_path));
-    context.add_function("getQuery", |This(url): This<Cel>| -> Outcome { Ok(of(&url)?.parameters()) });
+    context.add_function("isURL", |text: Arc<String>| bool_result(parse_request_uri(&text).is_ok()));
+    context.add_function("getScheme", |This(url): This<Cel>| url_part(&url, |url| url.scheme.clone()));
+    context.add_function("getHost", |This(url): This<Cel>| url_part(&url, |url| url.host.clone()));
+    context.add_function("getHostname", |This(url): This<Cel>| url_part(&url, |url| url.hostname().to_owned()));
+    context.add_function("getPort", |This(url): This<Cel>| url_part(&url, |url| url.port().to_owned()));
+    context.add_function("getEscapedPath", |This(url): This<Cel>| url_part(&url, Url::escaped_path));
+    context.add_function("getQuery", |This(url): This<Cel>| -> Outcome { Ok(downcast_url(&url)?.query_parameters()) });
 }
 
-fn of(value: &Cel) -> Result<&Url, ExecutionError> {
+fn downcast_url(value: &Cel) -> Result<&Url, ExecutionError> {
     let Cel::Opaque(opaque) = value else { return Err(ExecutionError::NoSuchOverload) };
     opaque.downcast_ref::<Url>().ok_or(ExecutionError::NoSuchOverload)
 }
 
-fn tell(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
-    Ok(Cel::String(Arc::new(part(of(value)?))))
+fn url_part(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
+    Ok(Cel::String(Arc::new(part(downcast_url(value)?))))
 }
 
 /// Parses an absolute URL or an absolute path, with an optional fragment.
-fn read(text: &str) -> Result<Url, String> {
-    request(text)?;
+fn parse_url(text: &str) -> Result<Url, String> {
+    parse_request_uri(text)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let mut url = parse(rest, false).map_err(|why| format!("parse {}: {why}", quoted(rest)))?;
-    unescape(fragment, UrlComponent::Fragment).map_err(|why| format!("parse {}: {why}", quoted(text)))?;
+    let mut url = parse(rest, false).map_err(|why| format!("parse {}: {why}", quote(rest)))?;
+    unescape(fragment, UrlComponent::Fragment).map_err(|why| format!("parse {}: {why}", quote(text)))?;
     fragment.clone_into(&mut url.fragment);
     Ok(url)
 }
 
 /// Quotes a text like Go's `%q`.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for letter in text.chars() {
         match letter {
@@ -112,8 +112,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Parses a request URI.
-pub(super) fn request(text: &str) -> Result<Url, String> {
-    parse(text, true).map_err(|why| format!("parse {}: {why}", quoted(text)))
+pub(super) fn parse_request_uri(text: &str) -> Result<Url, String> {
+    parse(text, true).map_err(|why| format!("parse {}: {why}", quote(text)))
 }
 
 fn parse(text: &str, absolute: bool) -> Result<Url, String> {
@@ -150,10 +150,10 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
         let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
         rest = path;
         let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-        url.host = read_host(host, &url.scheme)?;
-        url.user = user.map(read_user).transpose()?;
+        url.host = parse_host(host, &url.scheme)?;
+        url.user = user.map(parse_user).transpose()?;
     } else {
-        url.omits_host = !scheme.is_empty();
+        url.has_single_slash = !scheme.is_empty();
     }
     unescape(rest, UrlComponent::Path)?;
     rest.clone_into(&mut url.path);
@@ -172,7 +172,7 @@ fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     }
 }
 
-fn read_user(text: &str) -> Result<String, String> {
+fn parse_user(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
     if !text.chars().all(allowed) {
         return Err("net/url: invalid userinfo".into());
@@ -182,8 +182,8 @@ fn read_user(text: &str) -> Result<String, String> {
 }
 
 /// Parses a host with an optional port.
-fn read_host(text: &str, scheme: &str) -> Result<String, String> {
-    let port_of = |port: &str| match is_port(port) {
+fn parse_host(text: &str, scheme: &str) -> Result<String, String> {
+    let check_port = |port: &str| match is_port(port) {
         true => Ok(()),
         false => Err(format!("invalid port {port:?} after host")),
     };
@@ -193,10 +193,10 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
         }
         let close = text.rfind(']').ok_or("missing ']' in host")?;
         let port = &text[close + 1..];
-        port_of(port)?;
+        check_port(port)?;
         let literal = text.get(open + 1..close).unwrap_or_default();
         let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
-        let literal = text_of([unescape(address, UrlComponent::Host)?, unescape(zone, UrlComponent::Zone)?].concat());
+        let literal = to_utf8([unescape(address, UrlComponent::Host)?, unescape(zone, UrlComponent::Zone)?].concat());
         let address = address::parse(&literal).map_err(|why| format!("invalid host: {why}"))?;
         if address.is_ipv4() {
             return Err("invalid IP-literal".into());
@@ -205,8 +205,8 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
     }
     // Lists of hosts are common in other schemes.
     let colon = if ["http", "https"].contains(&scheme) { text.find(':') } else { text.rfind(':') };
-    colon.map_or(Ok(()), |colon| port_of(&text[colon..]))?;
-    unescape(text, UrlComponent::Host).map(text_of)
+    colon.map_or(Ok(()), |colon| check_port(&text[colon..]))?;
+    unescape(text, UrlComponent::Host).map(to_utf8)
 }
 
 /// True for an empty text, or a colon and digits.
@@ -215,7 +215,7 @@ fn is_port(text: &str) -> bool {
 }
 
 /// True if a character must be written as `%XX` in a component.
-fn is_escaped(byte: u8, component: UrlComponent) -> bool {
+fn must_escape(byte: u8, component: UrlComponent) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
     }
@@ -228,13 +228,13 @@ fn is_escaped(byte: u8, component: UrlComponent) -> bool {
     }
 }
 
-/// Go keeps invalid UTF-8; CEL strings cannot contain it.
-fn text_of(bytes: Vec<u8>) -> String {
+/// Converts bytes to a text. Invalid UTF-8, which Go keeps, is replaced, because CEL strings cannot contain it.
+fn to_utf8(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
 }
 
 fn escape(bytes: &[u8], component: UrlComponent) -> String {
-    let escape = |byte: &u8| match is_escaped(*byte, component) {
+    let escape = |byte: &u8| match must_escape(*byte, component) {
         true => format!("%{byte:02X}"),
         false => char::from(*byte).to_string(),
     };
@@ -242,8 +242,8 @@ fn escape(bytes: &[u8], component: UrlComponent) -> String {
 }
 
 /// The text as written if it needs no escaping.
-fn escaped(text: &str, component: UrlComponent) -> String {
-    let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, component);
+fn escape_if_needed(text: &str, component: UrlComponent) -> String {
+    let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte, component);
     if text.bytes().all(allowed) {
         return text.to_owned();
     }
@@ -252,7 +252,7 @@ fn escaped(text: &str, component: UrlComponent) -> String {
 }
 
 fn unescape(text: &str, component: UrlComponent) -> Result<Vec<u8>, String> {
-    let hosts = matches!(component, UrlComponent::Host | UrlComponent::Zone);
+    let is_host = matches!(component, UrlComponent::Host | UrlComponent::Zone);
     let (mut out, mut at, bytes) = (Vec::with_capacity(text.len()), 0, text.as_bytes());
     while let Some(&byte) = bytes.get(at) {
         match byte {
@@ -260,19 +260,19 @@ fn unescape(text: &str, component: UrlComponent) -> Result<Vec<u8>, String> {
                 let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
                 let value = code.filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
                 let value = value.and_then(|code| u8::from_str_radix(code, 16).ok());
-                let shown = String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]);
-                let refused = || format!("invalid URL escape {shown:?}");
-                let value = value.ok_or_else(refused)?;
-                let is_percent = shown == "%25";
+                let sequence = String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]);
+                let escape_error = || format!("invalid URL escape {sequence:?}");
+                let value = value.ok_or_else(escape_error)?;
+                let is_percent = sequence == "%25";
                 // In a host, only non-ASCII characters can be escaped; in its zone, also characters that are not
                 // allowed there.
                 if component == UrlComponent::Host && value < 0x80 && !is_percent
                     || component == UrlComponent::Zone
                         && !is_percent
                         && value != b' '
-                        && is_escaped(value, UrlComponent::Host)
+                        && must_escape(value, UrlComponent::Host)
                 {
-                    return Err(refused());
+                    return Err(escape_error());
                 }
                 out.push(value);
                 at += 3;
@@ -281,7 +281,7 @@ fn unescape(text: &str, component: UrlComponent) -> Result<Vec<u8>, String> {
                 out.push(b' ');
                 at += 1;
             }
-            byte if hosts && byte < 0x80 && is_escaped(byte, component) => {
+            byte if is_host && byte < 0x80 && must_escape(byte, component) => {
                 return Err(format!("invalid character {:?} in host name", char::from(byte).to_string()));
             }
             byte => {
@@ -312,16 +312,16 @@ impl Url {
     }
 
     fn escaped_path(&self) -> String {
-        escaped(&self.path, UrlComponent::Path)
+        escape_if_needed(&self.path, UrlComponent::Path)
     }
 
     /// The text form of Go.
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = if self.scheme.is_empty() { String::new() } else { format!("{}:", self.scheme) };
         if self.opaque.is_empty() {
-            let alone = self.host.is_empty() && self.user.is_none();
+            let has_no_authority = self.host.is_empty() && self.user.is_none();
             let path = self.escaped_path();
-            if !(alone && (self.scheme.is_empty() || self.omits_host || path.is_empty())) {
+            if !(has_no_authority && (self.scheme.is_empty() || self.has_single_slash || path.is_empty())) {
                 text += "//";
             }
             if let Some(user) = &self.user {
@@ -341,23 +341,23 @@ impl Url {
             text = text + "?" + &self.query;
         }
         if !self.fragment.is_empty() {
-            text = text + "#" + &escaped(&self.fragment, UrlComponent::Fragment);
+            text = text + "#" + &escape_if_needed(&self.fragment, UrlComponent::Fragment);
         }
         text
     }
 
     /// All values by key, in order; unreadable ones are skipped.
-    fn parameters(&self) -> Cel {
+    fn query_parameters(&self) -> Cel {
         let mut all: HashMap<Key, Vec<Cel>> = HashMap::new();
         let pairs: Vec<&str> = self.query.split('&').collect();
-        let pairs = if pairs.len() > PARAMETERS { Vec::new() } else { pairs };
+        let pairs = if pairs.len() > MAX_PARAMETERS { Vec::new() } else { pairs };
         for pair in pairs.into_iter().filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (Ok(key), Ok(value)) = (unescape(key, UrlComponent::Query), unescape(value, UrlComponent::Query))
             else {
                 continue;
             };
-            all.entry(Key::String(Arc::new(text_of(key)))).or_default().push(Cel::String(Arc::new(text_of(value))));
+            all.entry(Key::String(Arc::new(to_utf8(key)))).or_default().push(Cel::String(Arc::new(to_utf8(value))));
         }
         let all = all.into_iter().map(|(key, values)| (key, Cel::List(Arc::new(values))));
         Cel::Map(Map { map: Arc::new(all.collect()) })
@@ -391,7 +391,7 @@ mod tests {
     #[case("https://us{er@example.com/", "net/url: invalid userinfo")]
     #[case("https://example.com/\n", "net/url: invalid control character in URL")]
     fn invalid_urls_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(read(text), Err(format!("parse {}: {why}", quoted(text))));
+        assert_eq!(parse_url(text), Err(format!("parse {}: {why}", quote(text))));
     }
 
     /// Examples from kube-apiserver's documentation.
@@ -409,10 +409,10 @@ mod tests {
     #[case("https://example.com/ä", ["https", "example.com", "example.com", "", "/%C3%A4"])]
     #[case("mailto:a@b.c", ["mailto", "", "", "", ""])]
     #[case("*", ["", "", "", "", "*"])]
-    fn parts(#[case] text: &str, #[case] wanted: [&str; 5]) {
-        let url = read(text).unwrap();
+    fn urls_are_split_into_parts(#[case] text: &str, #[case] expected: [&str; 5]) {
+        let url = parse_url(text).unwrap();
         let path = url.escaped_path();
-        assert_eq!([&url.scheme, &url.host, url.hostname(), url.port(), &path], wanted);
+        assert_eq!([&url.scheme, &url.host, url.hostname(), url.port(), &path], expected);
     }
 
     #[rstest]
@@ -425,9 +425,9 @@ mod tests {
     #[case("HTTPS://h", "https://h", true)]
     #[case("https://h:443", "https://h", false)]
     #[case("mailto:a", "mailto:a?", false)]
-    fn equality_compares_the_text_form(#[case] one: &str, #[case] other: &str, #[case] wanted: bool) {
-        let (one, other) = (read(one).unwrap(), read(other).unwrap());
-        assert_eq!(one == other, wanted, "{} {}", one.text(), other.text());
+    fn equality_compares_the_text_form(#[case] one: &str, #[case] other: &str, #[case] expected: bool) {
+        let (one, other) = (parse_url(one).unwrap(), parse_url(other).unwrap());
+        assert_eq!(one == other, expected, "{} {}", one.to_text(), other.to_text());
     }
 
     #[rstest]
@@ -441,6 +441,6 @@ mod tests {
     #[case("s:/x")]
     #[case("*")]
     fn plain_urls_are_unchanged(#[case] text: &str) {
-        assert_eq!(read(text).unwrap().text(), text);
+        assert_eq!(parse_url(text).unwrap().to_text(), text);
     }
 }

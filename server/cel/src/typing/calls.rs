@@ -1,30 +1,30 @@
 //! Costs of functions in Kubernetes' library and in cel-go. Pure; used by [`super::cost`].
 
-use super::cost::{Estimate, Path, Span};
+use super::cost::{CostEstimator, Path, SizeRange};
 use super::syntax::{Literal, Node};
 use super::types::Type;
 
 /// Steps per traversed character.
-pub(super) const TRAVERSAL: f64 = 0.1;
+pub(super) const TRAVERSAL_COST: f64 = 0.1;
 /// Steps per character of a pattern.
-const PATTERN: f64 = 0.25;
+const PATTERN_COST: f64 = 0.25;
 /// Assumed pattern length of a named format.
-const LONGEST_PATTERN: f64 = 128.0;
+const MAX_FORMAT_PATTERN_LENGTH: f64 = 128.0;
 /// Cost of an authorization check.
-const AUTHORIZATION_CHECK: u64 = 350_000;
+const AUTHORIZATION_CHECK_COST: u64 = 350_000;
 
 /// An argument of a call.
 #[derive(Debug)]
 pub(super) struct Argument<'a> {
     pub path: Path,
-    pub of: Type,
+    pub cel_type: Type,
     pub node: Option<&'a Node>,
-    pub size: Option<Span>,
+    pub size: Option<SizeRange>,
 }
 
 impl Argument<'_> {
-    pub fn size_or_unknown(&self) -> Span {
-        self.size.unwrap_or(Span::UNKNOWN)
+    pub fn size_or_unknown(&self) -> SizeRange {
+        self.size.unwrap_or(SizeRange::UNKNOWN)
     }
 
     /// The value of an integer literal.
@@ -42,91 +42,93 @@ pub(super) struct Call<'c, 'a> {
     pub overload: &'c str,
     pub target: Option<&'c Argument<'a>>,
     pub args: &'c [Argument<'a>],
-    pub costs: &'c [Span],
+    pub costs: &'c [SizeRange],
 }
 
-type CallCost = Option<(Span, Option<Span>)>;
+type CallCost = Option<(SizeRange, Option<SizeRange>)>;
 
 /// Cost of a function with its own cost rule, and the size of its result.
-pub(super) fn specific_cost(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> CallCost {
-    by_overload(call).or_else(|| by_function(estimate, call))
+pub(super) fn specific_cost(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
+    by_overload(call).or_else(|| by_function(estimator, call))
 }
 
 /// Costs by overload, for sets and lists.
 fn by_overload(call: &Call<'_, '_>) -> CallCost {
     let (target, args) = (call.target, call.args);
-    let allocating = |factor: f64, size: Span| Some((size.by(factor).plus(Span::fixed(11)), Some(size)));
-    let number = |arg: &Argument<'_>, otherwise: u64| match arg.number() {
+    let allocating = |factor: f64, size: SizeRange| Some((size.scale(factor).plus(SizeRange::fixed(11)), Some(size)));
+    let number = |arg: &Argument<'_>, default: u64| match arg.number() {
         Some(number) => u64::try_from(number).unwrap_or(0),
-        None => otherwise,
+        None => default,
     };
-    let squared = |of: &Argument<'_>, texts: bool| {
-        let size = of.size_or_unknown();
-        allocating(if texts { 2.0 + TRAVERSAL } else { 2.0 }, size.times(size))
+    let quadratic = |list: &Argument<'_>, texts: bool| {
+        let size = list.size_or_unknown();
+        allocating(if texts { 2.0 + TRAVERSAL_COST } else { 2.0 }, size.times(size))
     };
     match (call.overload, target, args) {
         ("list_sets_contains_list" | "list_sets_intersects_list", None, [one, other]) => {
-            Some((one.size_or_unknown().times(other.size_or_unknown()).by(1.0).plus(Span::fixed(1)), None))
+            Some((one.size_or_unknown().times(other.size_or_unknown()).scale(1.0).plus(SizeRange::fixed(1)), None))
         }
         ("list_sets_equivalent_list", None, [one, other]) => {
-            Some((one.size_or_unknown().times(other.size_or_unknown()).by(2.0).plus(Span::fixed(1)), None))
+            Some((one.size_or_unknown().times(other.size_or_unknown()).scale(2.0).plus(SizeRange::fixed(1)), None))
         }
         ("list_slice", Some(list), [from, to]) => {
-            let to = number(to, list.size_or_unknown().most);
-            allocating(1.0, Span::fixed(to.wrapping_sub(number(from, 0))))
+            let to = number(to, list.size_or_unknown().max);
+            allocating(1.0, SizeRange::fixed(to.wrapping_sub(number(from, 0))))
         }
-        ("lists_range", None, [to]) => allocating(1.0, Span::fixed(number(to, u64::MAX))),
+        ("lists_range", None, [to]) => allocating(1.0, SizeRange::fixed(number(to, u64::MAX))),
         ("list_reverse", Some(list), []) => allocating(1.0, list.size_or_unknown()),
         ("list_flatten", Some(list), []) => allocating(1.0, list.size_or_unknown()),
         ("list_flatten_int", Some(list), [depth]) => allocating(number(depth, u64::MAX) as f64, list.size_or_unknown()),
         ("list_distinct", Some(list), []) => {
-            let texts = matches!(&list.of, Type::List(item) if matches!(**item, Type::Text | Type::Bytes));
-            squared(list, texts)
+            let texts = matches!(&list.cel_type, Type::List(item) if matches!(**item, Type::Text | Type::Bytes));
+            quadratic(list, texts)
         }
         (overload, Some(list), []) if overload.starts_with("list_") && overload.ends_with("_sort") => {
-            squared(list, matches!(overload, "list_string_sort" | "list_bytes_sort"))
+            quadratic(list, matches!(overload, "list_string_sort" | "list_bytes_sort"))
         }
         (overload, Some(_), [keys]) if overload.ends_with("_sortByAssociatedKeys") => {
-            squared(keys, overload.starts_with("list_string") || overload.starts_with("list_bytes"))
+            quadratic(keys, overload.starts_with("list_string") || overload.starts_with("list_bytes"))
         }
         _ => None,
     }
 }
 
 /// Costs by function name.
-fn by_function(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> CallCost {
+fn by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
     let first = call.args.first().map(Argument::size_or_unknown);
     let target = call.target.map(Argument::size_or_unknown);
-    let one = Some((Span::fixed(1), None));
+    let one = Some((SizeRange::fixed(1), None));
     match call.name {
-        "check" => Some((Span::fixed(AUTHORIZATION_CHECK), None)),
+        "check" => Some((SizeRange::fixed(AUTHORIZATION_CHECK_COST), None)),
         "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
         | "reason" | "error" | "errored" => one,
-        "fieldSelector" | "labelSelector" => first.map(|size| (selector(size), None)),
+        "fieldSelector" | "labelSelector" => first.map(|size| (selector_cost(size), None)),
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
-            call.target.map(|list| (compare_elements(estimate, list), None))
+            call.target.map(|list| (comparison_cost(estimator, list), None))
         }
-        "url" | "jsonpatch.escapeKey" => first.map(|size| (size.by(TRAVERSAL), Some(size))),
-        "lowerAscii" | "upperAscii" | "substring" | "trim" => target.map(|size| (size.by(TRAVERSAL), Some(size))),
+        "url" | "jsonpatch.escapeKey" => first.map(|size| (size.scale(TRAVERSAL_COST), Some(size))),
+        "lowerAscii" | "upperAscii" | "substring" | "trim" => {
+            target.map(|size| (size.scale(TRAVERSAL_COST), Some(size)))
+        }
         "replace" if call.args.len() >= 2 => {
             let (old, new) = (call.args[0].size_or_unknown(), call.args[1].size_or_unknown());
-            target.map(|size| (size.by(2.0 * TRAVERSAL), Some(replaced_size(size, old, new))))
+            target.map(|size| (size.scale(2.0 * TRAVERSAL_COST), Some(replaced_size(size, old, new))))
         }
         "split" => target.map(|size| {
             let limit = call.args.get(1).and_then(Argument::number);
-            let most = limit.map_or(size.most, |limit| limit as u64);
-            (size.by(2.0 * TRAVERSAL), Some(Span { least: 0, most }))
+            let max = limit.map_or(size.max, |limit| limit as u64);
+            (size.scale(2.0 * TRAVERSAL_COST), Some(SizeRange { min: 0, max }))
         }),
-        "join" => call.target.map(|list| join_cost(estimate, list, first)),
+        "join" => call.target.map(|list| join_cost(estimator, list, first)),
         "find" | "findAll" => target.zip(first).map(|(size, pattern)| {
-            let text = size.plus(Span::fixed(1)).by(TRAVERSAL);
-            (text.times(pattern.by(PATTERN)), Some(Span { least: 0, most: size.most }))
+            let text = size.plus(SizeRange::fixed(1)).scale(TRAVERSAL_COST);
+            (text.times(pattern.scale(PATTERN_COST)), Some(SizeRange { min: 0, max: size.max }))
         }),
         "ip" if call.overload == "cidr_ip" => one,
         "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
-            first.map(|size| (size.by(TRAVERSAL), None))
+            first.map(|size| (size.scale(TRAVERSAL_COST), None))
         }
-        "ip.isCanonical" => first.map(|size| (size.by(2.0 * TRAVERSAL), None)),
+        "ip.isCanonical" => first.map(|size| (size.scale(2.0 * TRAVERSAL_COST), None)),
         "masked"
         | "prefixLength"
         | "family"
@@ -135,104 +137,110 @@ fn by_function(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> CallCost {
         | "isLinkLocalMulticast"
         | "isLinkLocalUnicast"
         | "isGlobalUnicast" => one,
-        "containsIP" | "containsCIDR" => first.map(|size| (containment(call, size), None)),
-        "validate" => first.map(|size| (size.by(TRAVERSAL).by(LONGEST_PATTERN * PATTERN), None)),
+        "containsIP" | "containsCIDR" => first.map(|size| (containment_cost(call, size), None)),
+        "validate" => {
+            first.map(|size| (size.scale(TRAVERSAL_COST).scale(MAX_FORMAT_PATTERN_LENGTH * PATTERN_COST), None))
+        }
         "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
         | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" | "getScheme" | "getHostname" | "getHost"
         | "getPort" | "getEscapedPath" | "getQuery" => one,
-        "_==_" => equal(call).map(|cost| (cost, None)),
+        "_==_" => equality_cost(call).map(|cost| (cost, None)),
         _ => None,
     }
 }
 
-fn selector(length: Span) -> Span {
+fn selector_cost(length: SizeRange) -> SizeRange {
     // The shortest requirement has two characters, and each one costs a list and an object.
-    Span::fixed(10).plus(length.by(TRAVERSAL)).plus(length.by(0.5).by(50.0))
+    SizeRange::fixed(10).plus(length.scale(TRAVERSAL_COST)).plus(length.scale(0.5).scale(50.0))
 }
 
 /// Elements are compared pairwise, or characters are traversed.
-fn compare_elements(estimate: &Estimate<'_>, list: &Argument<'_>) -> Span {
+fn comparison_cost(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> SizeRange {
     let size = list.size_or_unknown();
-    match element(estimate, list) {
-        Some((Type::Text | Type::Bytes, item)) => size.times(Span::fixed(1).plus(item.by(TRAVERSAL))),
-        Some(_) => size.times(Span::fixed(1)),
-        None => size.by(TRAVERSAL),
+    match element_of(estimator, list) {
+        Some((Type::Text | Type::Bytes, item)) => size.times(SizeRange::fixed(1).plus(item.scale(TRAVERSAL_COST))),
+        Some(_) => size.times(SizeRange::fixed(1)),
+        None => size.scale(TRAVERSAL_COST),
     }
 }
 
 /// Type and size of a list's elements.
-fn element(estimate: &Estimate<'_>, list: &Argument<'_>) -> Option<(Type, Span)> {
-    let of = match &list.of {
+fn element_of(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> Option<(Type, SizeRange)> {
+    let of = match &list.cel_type {
         Type::List(item) => (**item).clone(),
         Type::Map(pair) => pair.0.clone(),
         Type::Opaque(_, params) => params.first()?.clone(),
         Type::Kind(Some(of)) => (**of).clone(),
         _ => return None,
     };
-    let path = if list.path.is_empty() { Path::default() } else { list.path.apart().and("@items") };
-    Some((of, estimate.declared(&path).unwrap_or(Span::UNKNOWN)))
+    let path = if list.path.is_empty() { Path::default() } else { list.path.detach().join("@items") };
+    Some((of, estimator.declared_size(&path).unwrap_or(SizeRange::UNKNOWN)))
 }
 
 /// Size of a text after replacements.
-fn replaced_size(size: Span, old: Span, new: Span) -> Span {
+fn replaced_size(size: SizeRange, old: SizeRange, new: SizeRange) -> SizeRange {
     let share = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
-    let (mut count, mut kept) = (Span::NONE, Span::NONE);
-    if old.least == 0 {
-        (count.most, kept.most) = (size.most.saturating_add(1), size.most);
-    } else if new.most <= old.least {
-        kept.most = size.most;
+    let (mut count, mut kept) = (SizeRange::NONE, SizeRange::NONE);
+    if old.min == 0 {
+        (count.max, kept.max) = (size.max.saturating_add(1), size.max);
+    } else if new.max <= old.min {
+        kept.max = size.max;
     } else {
-        count.most = share(size.most, old.least);
+        count.max = share(size.max, old.min);
     }
-    if old.most == 0 {
-        (count.least, kept.least) = (size.least.saturating_add(1), size.least);
-    } else if old.most <= new.least {
-        kept.least = size.least;
+    if old.max == 0 {
+        (count.min, kept.min) = (size.min.saturating_add(1), size.min);
+    } else if old.max <= new.min {
+        kept.min = size.min;
     } else {
-        count.least = share(size.least, old.most);
+        count.min = share(size.min, old.max);
     }
     count.times(new).plus(kept)
 }
 
-fn join_cost(estimate: &Estimate<'_>, list: &Argument<'_>, separator: Option<Span>) -> (Span, Option<Span>) {
+fn join_cost(
+    estimator: &CostEstimator<'_>,
+    list: &Argument<'_>,
+    separator: Option<SizeRange>,
+) -> (SizeRange, Option<SizeRange>) {
     let count = list.size_or_unknown();
-    let mut size = element(estimate, list).map_or(Span::NONE, |(_, item)| count.times(item));
+    let mut size = element_of(estimator, list).map_or(SizeRange::NONE, |(_, item)| count.times(item));
     if let Some(separator) = separator {
-        let between = Span { least: count.least.saturating_sub(1), most: count.most.saturating_sub(1) };
+        let between = SizeRange { min: count.min.saturating_sub(1), max: count.max.saturating_sub(1) };
         size = size.plus(separator.times(between));
     }
-    (size.by(TRAVERSAL), Some(size))
+    (size.scale(TRAVERSAL_COST), Some(size))
 }
 
 /// Compares the bytes of an address, which is parsed first if it is a text.
-fn containment(call: &Call<'_, '_>, given: Span) -> Span {
-    let bytes = Span { least: 4, most: 16 };
-    let mut cost = bytes.plus(bytes).by(TRAVERSAL);
+fn containment_cost(call: &Call<'_, '_>, given: SizeRange) -> SizeRange {
+    let bytes = SizeRange { min: 4, max: 16 };
+    let mut cost = bytes.plus(bytes).scale(TRAVERSAL_COST);
     if call.name == "containsCIDR" {
-        cost = cost.plus(bytes.by(TRAVERSAL)).plus(Span::fixed(1));
+        cost = cost.plus(bytes.scale(TRAVERSAL_COST)).plus(SizeRange::fixed(1));
     }
     match call.overload {
-        "cidr_contains_ip_string" | "cidr_contains_cidr_string" => cost.plus(given.by(TRAVERSAL)),
+        "cidr_contains_ip_string" | "cidr_contains_cidr_string" => cost.plus(given.scale(TRAVERSAL_COST)),
         _ => cost,
     }
 }
 
 /// Comparison of Kubernetes' own types has a fixed cost.
-fn equal(call: &Call<'_, '_>) -> Option<Span> {
+fn equality_cost(call: &Call<'_, '_>) -> Option<SizeRange> {
     let [left, right] = call.args else { return None };
-    if left.of != right.of {
+    if left.cel_type != right.cel_type {
         return None;
     }
-    match &left.of {
-        Type::Opaque(name, _) if matches!(name.as_ref(), "net.IP" | "net.CIDR") => Some(Span::fixed(1)),
+    match &left.cel_type {
+        Type::Opaque(name, _) if matches!(name.as_ref(), "net.IP" | "net.CIDR") => Some(SizeRange::fixed(1)),
         Type::Object(name) => match name.as_ref() {
-            "kubernetes.NamedFormat" => Some(Span { least: 1, most: 64 }.by(TRAVERSAL)),
+            "kubernetes.NamedFormat" => Some(SizeRange { min: 1, max: 64 }.scale(TRAVERSAL_COST)),
             "kubernetes.URL" => {
-                let most = right.size.map_or(1, |size| size.most);
-                Some(Span { least: 1, most }.by(TRAVERSAL))
+                let max = right.size.map_or(1, |size| size.max);
+                Some(SizeRange { min: 1, max }.scale(TRAVERSAL_COST))
             }
-            "kubernetes.Quantity" | "kubernetes.Semver" => Some(Span::fixed(1)),
-            other if other.starts_with("kubernetes.authorization.") => Some(Span::fixed(1)),
+            "kubernetes.Quantity" | "kubernetes.Semver" => Some(SizeRange::fixed(1)),
+            other if other.starts_with("kubernetes.authorization.") => Some(SizeRange::fixed(1)),
             _ => None,
         },
         _ => None,
@@ -240,28 +248,30 @@ fn equal(call: &Call<'_, '_>) -> Option<Span> {
 }
 
 /// Cost of a standard function without its arguments, and the size of its result.
-pub(super) fn standard_cost(call: &Call<'_, '_>) -> (Span, Option<Span>) {
+pub(super) fn standard_cost(call: &Call<'_, '_>) -> (SizeRange, Option<SizeRange>) {
     let target = call.target.map(Argument::size_or_unknown);
-    let args: Vec<Span> = call.args.iter().map(Argument::size_or_unknown).collect();
-    let pattern = |text: Span, pattern: Span| text.plus(Span::fixed(1)).by(TRAVERSAL).times(pattern.by(PATTERN));
+    let args: Vec<SizeRange> = call.args.iter().map(Argument::size_or_unknown).collect();
+    let pattern = |text: SizeRange, pattern: SizeRange| {
+        text.plus(SizeRange::fixed(1)).scale(TRAVERSAL_COST).times(pattern.scale(PATTERN_COST))
+    };
     let cost = match (call.overload, target, args.as_slice()) {
-        ("string_format", Some(text), _) => text.by(TRAVERSAL),
-        ("starts_with_string" | "ends_with_string", _, [one]) => one.by(TRAVERSAL),
+        ("string_format", Some(text), _) => text.scale(TRAVERSAL_COST),
+        ("starts_with_string" | "ends_with_string", _, [one]) => one.scale(TRAVERSAL_COST),
         ("string_to_bytes", _, [one]) => {
-            let size = Span { least: one.least, most: one.most.wrapping_mul(4) };
-            return (one.by(TRAVERSAL), Some(size));
+            let size = SizeRange { min: one.min, max: one.max.wrapping_mul(4) };
+            return (one.scale(TRAVERSAL_COST), Some(size));
         }
         ("bytes_to_string", _, [one]) => {
-            return (one.by(TRAVERSAL), Some(Span { least: one.least / 4, most: one.most }));
+            return (one.scale(TRAVERSAL_COST), Some(SizeRange { min: one.min / 4, max: one.max }));
         }
         ("strings_quote", _, [one]) => {
-            let size = Span { least: one.least.wrapping_add(2), most: one.most.wrapping_mul(2).wrapping_add(2) };
-            return (one.by(TRAVERSAL), Some(size));
+            let size = SizeRange { min: one.min.wrapping_add(2), max: one.max.wrapping_mul(2).wrapping_add(2) };
+            return (one.scale(TRAVERSAL_COST), Some(size));
         }
-        ("in_list", _, [_, list]) => list.by(1.0),
+        ("in_list", _, [_, list]) => list.scale(1.0),
         ("matches_string", Some(text), [expression]) => pattern(text, *expression),
         ("matches", None, [text, expression]) => pattern(*text, *expression),
-        ("contains_string", Some(text), [part]) => text.by(TRAVERSAL).times(part.by(TRAVERSAL)),
+        ("contains_string", Some(text), [part]) => text.scale(TRAVERSAL_COST).times(part.scale(TRAVERSAL_COST)),
         (
             "less_string"
             | "greater_string"
@@ -276,10 +286,10 @@ pub(super) fn standard_cost(call: &Call<'_, '_>) -> (Span, Option<Span>) {
             _,
             [left, right],
         ) => {
-            let most = left.most.min(right.most);
-            Span { least: most.min(1), most }.by(TRAVERSAL)
+            let max = left.max.min(right.max);
+            SizeRange { min: max.min(1), max }.scale(TRAVERSAL_COST)
         }
-        _ => Span::fixed(1),
+        _ => SizeRange::fixed(1),
     };
     (cost, None)
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use super::Names;
+use super::Declarations;
 use super::functions::{self, Overload};
 use super::syntax::{Expr, Fold, Issue, Literal, Node};
-use super::types::{Known, Type, most_general};
+use super::types::{Substitution, Type, more_general};
 use crate::json::is_reserved;
 
 /// Results of type checking, indexed by node ID.
@@ -15,74 +15,80 @@ pub(super) struct Facts {
     pub types: Vec<Type>,
     /// Possible overloads of each call.
     pub overloads: Vec<Vec<&'static str>>,
-    /// Calls whose target is the prefix of the function's name, not a value.
-    pub namespaced: Vec<bool>,
-    /// Selections that are a qualified name.
-    pub whole_names: Vec<bool>,
+    /// True for calls whose target is the prefix of the function's name, not a value.
+    pub is_namespaced: Vec<bool>,
+    /// True for selections that are a qualified name.
+    pub qualified_names: Vec<bool>,
     /// Variables that the expression reads.
-    pub reads: BTreeSet<String>,
+    pub read_variables: BTreeSet<String>,
 }
 
 /// Unknown fields of this object have a type to which no value can be assigned.
 const JSON_PATCH: &str = "JSONPatch";
 
 /// Range of timestamps in seconds.
-const TIMES: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 struct Checker<'a> {
-    names: &'a Names,
+    declarations: &'a Declarations,
     facts: Facts,
-    known: Known,
+    substitution: Substitution,
     locals: Vec<(String, Type)>,
-    fresh: usize,
+    type_param_count: usize,
     issues: Vec<Issue>,
 }
 
-pub(super) fn check(node: &Node, count: usize, names: &Names) -> Result<Facts, Vec<Issue>> {
+pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> Result<Facts, Vec<Issue>> {
     let facts = Facts {
         types: vec![Type::Error; count],
         overloads: vec![Vec::new(); count],
-        namespaced: vec![false; count],
-        whole_names: vec![false; count],
-        reads: BTreeSet::new(),
+        is_namespaced: vec![false; count],
+        qualified_names: vec![false; count],
+        read_variables: BTreeSet::new(),
     };
-    let mut checker =
-        Checker { names, facts, known: Known::default(), locals: Vec::new(), fresh: 0, issues: Vec::new() };
+    let mut checker = Checker {
+        declarations,
+        facts,
+        substitution: Substitution::default(),
+        locals: Vec::new(),
+        type_param_count: 0,
+        issues: Vec::new(),
+    };
     checker.check(node);
     if !checker.issues.is_empty() {
         return Err(checker.issues);
     }
     for of in &mut checker.facts.types {
-        *of = checker.known.replace(of, true);
+        *of = checker.substitution.substitute(of, true);
     }
     Ok(checker.facts)
 }
 
 impl Checker<'_> {
-    fn issue(&mut self, at: usize, text: String) {
+    fn report(&mut self, at: usize, text: String) {
         self.issues.push(Issue { at, text });
     }
 
-    fn undeclared(&mut self, at: usize, name: &str) {
-        self.issue(at, format!("undeclared reference to '{name}' (in container '')"));
+    fn report_undeclared(&mut self, at: usize, name: &str) {
+        self.report(at, format!("undeclared reference to '{name}' (in container '')"));
     }
 
-    fn set(&mut self, node: &Node, of: Type) {
+    fn set_type(&mut self, node: &Node, of: Type) {
         self.facts.types[node.id] = of;
     }
 
-    fn of(&self, node: &Node) -> Type {
+    fn type_of(&self, node: &Node) -> Type {
         self.facts.types[node.id].clone()
     }
 
-    fn open(&mut self) -> Type {
-        self.fresh += 1;
-        Type::Param(format!("_var{}", self.fresh - 1).into())
+    fn new_type_param(&mut self) -> Type {
+        self.type_param_count += 1;
+        Type::Param(format!("_var{}", self.type_param_count - 1).into())
     }
 
     fn check(&mut self, node: &Node) {
         let of = match &node.expr {
-            Expr::Literal(literal) => of_literal(literal),
+            Expr::Literal(literal) => literal_type(literal),
             Expr::Name(name) => self.name(node, name),
             Expr::Select { of, field, test } => self.select(node, of, field, *test),
             Expr::Call { name, target, args } => self.call(node, name, target.as_deref(), args),
@@ -91,7 +97,7 @@ impl Checker<'_> {
             Expr::Object { name, .. } => self.object(node, name),
             Expr::Fold(fold) => self.fold(fold),
         };
-        self.set(node, of);
+        self.set_type(node, of);
     }
 
     fn local(&self, name: &str) -> Option<Type> {
@@ -101,52 +107,52 @@ impl Checker<'_> {
     /// Type of a global name.
     fn global(&mut self, name: &str) -> Option<Type> {
         let name = name.strip_prefix('.').unwrap_or(name);
-        if let Some(of) = self.names.variables.get(name) {
-            self.facts.reads.insert(name.to_owned());
+        if let Some(of) = self.declarations.variables.get(name) {
+            self.facts.read_variables.insert(name.to_owned());
             return Some(of.clone());
         }
-        let object = || self.names.objects.contains_key(name).then(|| Type::kind(Type::object(name)));
-        functions::named_type(name).or_else(object)
+        let object = || self.declarations.objects.contains_key(name).then(|| Type::kind(Type::object(name)));
+        functions::type_by_name(name).or_else(object)
     }
 
     fn name(&mut self, node: &Node, name: &str) -> Type {
         if let Some(of) = self.local(name).or_else(|| self.global(name)) {
             return of;
         }
-        self.undeclared(node.at, name);
+        self.report_undeclared(node.at, name);
         Type::Error
     }
 
     fn select(&mut self, node: &Node, operand: &Node, field: &str, test: bool) -> Type {
         if !test
-            && let Some(name) = operand.qualified()
+            && let Some(name) = operand.qualified_name()
             && self.local(name.split('.').next().unwrap_or_default()).is_none()
             && let Some(of) = self.global(&format!("{name}.{field}"))
         {
-            self.facts.whole_names[node.id] = true;
+            self.facts.qualified_names[node.id] = true;
             return of;
         }
         let found = self.field(node, operand, field, false);
-        if test { Type::Bool } else { self.known.replace(&found, false) }
+        if test { Type::Bool } else { self.substitution.substitute(&found, false) }
     }
 
     fn field(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Type {
         self.check(operand);
-        let operand = self.known.replace(&self.of(operand), false);
+        let operand = self.substitution.substitute(&self.type_of(operand), false);
         let (target, is_optional) = match operand.in_optional() {
             Some(inner) => (inner.clone(), true),
             None => (operand, false),
         };
         let found = match &target {
             Type::Map(pair) => pair.1.clone(),
-            Type::Object(name) => self.declared(node.at, name, field),
+            Type::Object(name) => self.field_type(node.at, name, field),
             Type::Param(_) => {
-                self.known.fit(&Type::Dyn, &target);
+                self.substitution.unify(&Type::Dyn, &target);
                 Type::Dyn
             }
             other if other.is_dyn_or_error() => Type::Dyn,
             other => {
-                self.issue(node.at, format!("type '{other}' does not support field selection"));
+                self.report(node.at, format!("type '{other}' does not support field selection"));
                 Type::Dyn
             }
         };
@@ -154,17 +160,17 @@ impl Checker<'_> {
     }
 
     /// True for objects of patches, which accept any field except for JSON patch operations.
-    fn patched(&self, name: &str) -> bool {
-        self.names.patches && (name == "Object" || name.starts_with("Object."))
+    fn is_patch_object(&self, name: &str) -> bool {
+        self.declarations.patches && (name == "Object" || name.starts_with("Object."))
     }
 
     /// Type of an object's field.
-    fn declared(&mut self, at: usize, name: &str, field: &str) -> Type {
-        if self.patched(name) {
+    fn field_type(&mut self, at: usize, name: &str, field: &str) -> Type {
+        if self.is_patch_object(name) {
             return Type::Dyn;
         }
-        let Some(fields) = self.names.objects.get(name) else {
-            self.issue(at, format!("unexpected failed resolution of '{name}'"));
+        let Some(fields) = self.declarations.objects.get(name) else {
+            self.report(at, format!("unexpected failed resolution of '{name}'"));
             return Type::Error;
         };
         // Reserved words can be used without escaping.
@@ -173,7 +179,7 @@ impl Checker<'_> {
         {
             return of.clone();
         }
-        self.issue(at, format!("undefined field '{field}'"));
+        self.report(at, format!("undefined field '{field}'"));
         Type::Error
     }
 
@@ -185,7 +191,7 @@ impl Checker<'_> {
             let found = self.field(node, operand, text, true);
             self.facts.types[field.id] = Type::Text;
             self.facts.overloads[node.id] = vec!["select_optional_field"];
-            return self.known.replace(&found, false);
+            return self.substitution.substitute(&found, false);
         }
         for one in args {
             self.check(one);
@@ -194,22 +200,22 @@ impl Checker<'_> {
             return match self.overloads(name) {
                 Some(overloads) => self.resolve(node, name, overloads, None, args),
                 None => {
-                    self.undeclared(node.at, name);
+                    self.report_undeclared(node.at, name);
                     Type::Error
                 }
             };
         };
-        if let Some(full) = target.qualified().map(|prefix| format!("{prefix}.{name}"))
+        if let Some(full) = target.qualified_name().map(|prefix| format!("{prefix}.{name}"))
             && let Some(overloads) = self.overloads(&full)
         {
-            self.facts.namespaced[node.id] = true;
+            self.facts.is_namespaced[node.id] = true;
             return self.resolve(node, &full, overloads, None, args);
         }
         self.check(target);
         match self.overloads(name) {
             Some(overloads) => self.resolve(node, name, overloads, Some(target), args),
             None => {
-                self.undeclared(node.at, name);
+                self.report_undeclared(node.at, name);
                 Type::Error
             }
         }
@@ -217,7 +223,7 @@ impl Checker<'_> {
 
     fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
         let name = name.strip_prefix('.').unwrap_or(name);
-        functions::overloads(name).filter(|_| self.names.patches || name != functions::ESCAPE_KEY)
+        functions::overloads(name).filter(|_| self.declarations.patches || name != functions::ESCAPE_KEY)
     }
 
     fn resolve(
@@ -228,44 +234,44 @@ impl Checker<'_> {
         target: Option<&Node>,
         args: &[Node],
     ) -> Type {
-        let given: Vec<Type> = target.into_iter().chain(args).map(|one| self.of(one)).collect();
+        let given: Vec<Type> = target.into_iter().chain(args).map(|one| self.type_of(one)).collect();
         if let "_&&_" | "_||_" = name {
-            return self.logical(node, overloads, args, &given);
+            return self.resolve_logical(node, overloads, args, &given);
         }
         let mut result: Option<Type> = None;
-        for overload in overloads.iter().filter(|overload| overload.method == target.is_some()) {
-            let mut fresh = Known::default();
-            for param in &overload.params {
-                let open = self.open();
-                fresh.put(param.clone(), open);
+        for overload in overloads.iter().filter(|overload| overload.is_method == target.is_some()) {
+            let mut fresh = Substitution::default();
+            for param in &overload.type_params {
+                let open = self.new_type_param();
+                fresh.insert(param.clone(), open);
             }
-            let takes: Vec<Type> = overload.takes.iter().map(|one| fresh.replace(one, false)).collect();
-            if !self.known.fit_all(&given, &takes) {
+            let parameters: Vec<Type> = overload.parameters.iter().map(|one| fresh.substitute(one, false)).collect();
+            if !self.substitution.unify_all(&given, &parameters) {
                 continue;
             }
             self.facts.overloads[node.id].push(overload.id);
-            let gives = self.known.replace(&fresh.replace(&overload.gives, false), false);
+            let result_type = self.substitution.substitute(&fresh.substitute(&overload.result, false), false);
             result = Some(match result {
-                None => gives,
-                Some(before) if before.is_dyn() || before == gives => before,
+                None => result_type,
+                Some(before) if before.is_dyn() || before == result_type => before,
                 Some(_) => Type::Dyn,
             });
         }
         if let Some(result) = result {
             return result;
         }
-        let mut given = given.iter().map(|one| self.known.replace(one, true).to_string());
+        let mut given = given.iter().map(|one| self.substitution.substitute(one, true).to_string());
         let on = target.and_then(|_| given.next()).map(|on| format!("{on}.")).unwrap_or_default();
         let given = given.collect::<Vec<_>>().join(", ");
-        self.issue(node.at, format!("found no matching overload for '{name}' applied to '{on}({given})'"));
+        self.report(node.at, format!("found no matching overload for '{name}' applied to '{on}({given})'"));
         Type::Error
     }
 
-    fn logical(&mut self, node: &Node, overloads: &'static [Overload], args: &[Node], given: &[Type]) -> Type {
+    fn resolve_logical(&mut self, node: &Node, overloads: &'static [Overload], args: &[Node], given: &[Type]) -> Type {
         let mut fits = true;
         for (one, of) in args.iter().zip(given) {
-            if !self.known.fit(of, &Type::Bool) {
-                self.issue(one.at, format!("expected type 'bool' but found '{of}'"));
+            if !self.substitution.unify(of, &Type::Bool) {
+                self.report(one.at, format!("expected type 'bool' but found '{of}'"));
                 fits = false;
             }
         }
@@ -277,7 +283,7 @@ impl Checker<'_> {
     }
 
     /// The element type that an optional element adds to a literal.
-    fn unwrapped(&mut self, node: &Node, of: Type, optional: bool) -> Type {
+    fn unwrap_element(&mut self, node: &Node, of: Type, optional: bool) -> Type {
         if !optional {
             return of;
         }
@@ -286,18 +292,18 @@ impl Checker<'_> {
             None => {
                 if !of.is_dyn() {
                     let wanted = Type::optional(of.clone());
-                    self.issue(node.at, format!("expected type '{wanted}' but found '{of}'"));
+                    self.report(node.at, format!("expected type '{wanted}' but found '{of}'"));
                 }
                 of
             }
         }
     }
 
-    /// The common type of both; [`literals`] reports mixed types where they are not allowed.
-    fn joined(&mut self, before: Option<Type>, now: Type) -> Type {
+    /// The common type of both; [`check_literals`] reports mixed types where they are not allowed.
+    fn join_types(&mut self, before: Option<Type>, now: Type) -> Type {
         match before {
             None => now,
-            Some(before) if self.known.fit(&before, &now) => most_general(&before, &now).clone(),
+            Some(before) if self.substitution.unify(&before, &now) => more_general(&before, &now).clone(),
             Some(_) => Type::Dyn,
         }
     }
@@ -306,11 +312,11 @@ impl Checker<'_> {
         let mut joined = None;
         for (index, item) in items.iter().enumerate() {
             self.check(item);
-            let of = self.of(item);
-            let of = self.unwrapped(item, of, optional.contains(&index));
-            joined = Some(self.joined(joined, of));
+            let of = self.type_of(item);
+            let of = self.unwrap_element(item, of, optional.contains(&index));
+            joined = Some(self.join_types(joined, of));
         }
-        let item = joined.unwrap_or_else(|| self.open());
+        let item = joined.unwrap_or_else(|| self.new_type_param());
         Type::list(item)
     }
 
@@ -319,16 +325,16 @@ impl Checker<'_> {
         let (mut key, mut value) = (None, None);
         for entry in entries {
             self.check(&entry.key);
-            key = Some(self.joined(key, self.of(&entry.key)));
+            key = Some(self.join_types(key, self.type_of(&entry.key)));
             self.check(&entry.value);
-            let of = self.of(&entry.value);
-            let of = self.unwrapped(&entry.value, of, entry.optional);
-            value = Some(self.joined(value, of));
+            let of = self.type_of(&entry.value);
+            let of = self.unwrap_element(&entry.value, of, entry.optional);
+            value = Some(self.join_types(value, of));
         }
         match (key, value) {
             (Some(key), Some(value)) => Type::map(key, value),
             _ => {
-                let (key, value) = (self.open(), self.open());
+                let (key, value) = (self.new_type_param(), self.new_type_param());
                 Type::map(key, value)
             }
         }
@@ -337,31 +343,32 @@ impl Checker<'_> {
     fn object(&mut self, node: &Node, name: &str) -> Type {
         let Expr::Object { fields, .. } = &node.expr else { return Type::Error };
         let bare = name.strip_prefix('.').unwrap_or(name);
-        if let Some(Type::Kind(Some(known))) = functions::named_type(bare)
+        if let Some(Type::Kind(Some(known))) = functions::type_by_name(bare)
             && matches!(*known, Type::Timestamp | Type::Duration)
             && fields.is_empty()
         {
             return (*known).clone();
         }
-        if !self.names.objects.contains_key(bare) && !self.patched(bare) {
-            self.undeclared(node.at, name);
+        if !self.declarations.objects.contains_key(bare) && !self.is_patch_object(bare) {
+            self.report_undeclared(node.at, name);
             return Type::Error;
         }
         for field in fields {
             self.check(&field.value);
-            if bare == JSON_PATCH && !self.names.objects.get(bare).is_some_and(|known| known.contains_key(&field.name))
+            if bare == JSON_PATCH
+                && !self.declarations.objects.get(bare).is_some_and(|known| known.contains_key(&field.name))
             {
-                let (name, given) = (&field.name, self.of(&field.value));
-                self.issue(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
+                let (name, given) = (&field.name, self.type_of(&field.value));
+                self.report(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
                 continue;
             }
-            let wanted = self.declared(field.at, bare, &field.name);
-            let given = self.of(&field.value);
-            let given = self.unwrapped(&field.value, given, field.optional);
-            if !self.known.fit(&wanted, &given) {
+            let wanted = self.field_type(field.at, bare, &field.name);
+            let given = self.type_of(&field.value);
+            let given = self.unwrap_element(&field.value, given, field.optional);
+            if !self.substitution.unify(&wanted, &given) {
                 let name = &field.name;
                 let text = format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'");
-                self.issue(field.at, text);
+                self.report(field.at, text);
             }
         }
         Type::object(bare)
@@ -370,21 +377,21 @@ impl Checker<'_> {
     fn fold(&mut self, fold: &Fold) -> Type {
         self.check(&fold.range);
         self.check(&fold.init);
-        let range = self.known.replace(&self.of(&fold.range), false);
-        let accumulated = self.of(&fold.init);
+        let range = self.substitution.substitute(&self.type_of(&fold.range), false);
+        let accumulated = self.type_of(&fold.init);
         let (first, second) = match &range {
             Type::List(item) if fold.second.is_some() => (Type::Int, (**item).clone()),
             Type::List(item) => ((**item).clone(), Type::Error),
             Type::Map(pair) => (pair.0.clone(), pair.1.clone()),
             Type::Dyn | Type::Error | Type::Param(_) => {
-                self.known.fit(&Type::Dyn, &range);
+                self.substitution.unify(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)
             }
             other => {
                 let text = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
-                self.issue(fold.range.at, text);
+                self.report(fold.range.at, text);
                 (Type::Error, Type::Error)
             }
         };
@@ -394,24 +401,24 @@ impl Checker<'_> {
         self.locals.push((fold.variable.clone(), first));
         self.locals.extend(fold.second.iter().map(|name| (name.clone(), second.clone())));
         self.check(&fold.condition);
-        self.asserted(&fold.condition, &Type::Bool);
+        self.check_assignable(&fold.condition, &Type::Bool);
         self.check(&fold.step);
-        self.asserted(&fold.step, &accumulated);
+        self.check_assignable(&fold.step, &accumulated);
         self.locals.truncate(inside);
         self.check(&fold.result);
         self.locals.truncate(outside);
-        self.known.replace(&self.of(&fold.result), false)
+        self.substitution.substitute(&self.type_of(&fold.result), false)
     }
 
-    fn asserted(&mut self, node: &Node, wanted: &Type) {
-        let given = self.of(node);
-        if !self.known.fit(wanted, &given) {
-            self.issue(node.at, format!("expected type '{wanted}' but found '{given}'"));
+    fn check_assignable(&mut self, node: &Node, wanted: &Type) {
+        let given = self.type_of(node);
+        if !self.substitution.unify(wanted, &given) {
+            self.report(node.at, format!("expected type '{wanted}' but found '{given}'"));
         }
     }
 }
 
-fn of_literal(literal: &Literal) -> Type {
+fn literal_type(literal: &Literal) -> Type {
     match literal {
         Literal::Null => Type::Null,
         Literal::Bool(_) => Type::Bool,
@@ -424,7 +431,7 @@ fn of_literal(literal: &Literal) -> Type {
 }
 
 /// Reports invalid literals: malformed times and patterns, and lists and maps of mixed types.
-pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -> bool) -> Vec<Issue> {
+pub(super) fn check_literals(node: &Node, facts: &Facts, accepts_literal: &dyn Fn(&str, &str) -> bool) -> Vec<Issue> {
     let mut issues = Vec::new();
     for function in ["duration", "timestamp", "matches"] {
         node.walk(false, &mut |node, _| {
@@ -433,8 +440,8 @@ pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -
                 && let Some(arg) = args.first()
                 && let Some(literal) = arg.literal()
                 && match literal {
-                    Literal::Text(text) => !parses(function, text),
-                    Literal::Int(seconds) => function == "timestamp" && !TIMES.contains(seconds),
+                    Literal::Text(text) => !accepts_literal(function, text),
+                    Literal::Int(seconds) => function == "timestamp" && !TIMESTAMP_SECONDS.contains(seconds),
                     _ => false,
                 }
             {
@@ -447,23 +454,25 @@ pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -
         if let Expr::List { items, optional } = &node.expr
             && !formatted
         {
-            issues
-                .extend(mixed(items.iter().enumerate().map(|(index, item)| (item, optional.contains(&index))), facts));
+            issues.extend(find_mixed_type(
+                items.iter().enumerate().map(|(index, item)| (item, optional.contains(&index))),
+                facts,
+            ));
         }
     });
     node.walk(false, &mut |node, formatted| {
         if let Expr::Map(entries) = &node.expr
             && !formatted
         {
-            issues.extend(mixed(entries.iter().map(|entry| (&entry.key, false)), facts));
-            issues.extend(mixed(entries.iter().map(|entry| (&entry.value, entry.optional)), facts));
+            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.key, false)), facts));
+            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.value, entry.optional)), facts));
         }
     });
     issues
 }
 
 /// The first element whose type differs from that of the first element.
-fn mixed<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
+fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
     let mut first: Option<&Type> = None;
     for (node, optional) in all {
         let of = &facts.types[node.id];

@@ -10,50 +10,50 @@ use std::rc::Rc;
 
 use super::calls::{self, Argument, Call};
 use super::checker::Facts;
-use super::declared::Declared;
+use super::decl_type::DeclType;
 use super::syntax::{Expr, Fold, Literal, Node};
 use super::types::Type;
 
-/// A range of steps or sizes.
+/// Minimum and maximum of a number of steps or of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub least: u64,
-    pub most: u64,
+pub(super) struct SizeRange {
+    pub min: u64,
+    pub max: u64,
 }
 
-const NAME: Span = Span::fixed(1);
-const LIST: Span = Span::fixed(10);
-const MAP: Span = Span::fixed(30);
-const OBJECT: Span = Span::fixed(40);
+const NAME: SizeRange = SizeRange::fixed(1);
+const LIST: SizeRange = SizeRange::fixed(10);
+const MAP: SizeRange = SizeRange::fixed(30);
+const OBJECT: SizeRange = SizeRange::fixed(40);
 
-impl Span {
-    pub const UNKNOWN: Self = Self { least: 0, most: u64::MAX };
+impl SizeRange {
+    pub const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
     pub const NONE: Self = Self::fixed(0);
     /// Neutral element of unions.
-    const EMPTY: Self = Self { least: u64::MAX, most: 0 };
+    const EMPTY: Self = Self { min: u64::MAX, max: 0 };
 
     pub const fn fixed(size: u64) -> Self {
-        Self { least: size, most: size }
+        Self { min: size, max: size }
     }
 
     pub fn plus(self, other: Self) -> Self {
-        Self { least: self.least.saturating_add(other.least), most: self.most.saturating_add(other.most) }
+        Self { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
     }
 
     pub fn times(self, other: Self) -> Self {
-        Self { least: self.least.saturating_mul(other.least), most: self.most.saturating_mul(other.most) }
+        Self { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
-    pub fn by(self, factor: f64) -> Self {
-        Self { least: scaled(self.least, factor), most: scaled(self.most, factor) }
+    pub fn scale(self, factor: f64) -> Self {
+        Self { min: scale_size(self.min, factor), max: scale_size(self.max, factor) }
     }
 
-    pub fn or(self, other: Self) -> Self {
-        Self { least: self.least.min(other.least), most: self.most.max(other.most) }
+    pub fn union(self, other: Self) -> Self {
+        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
-fn scaled(size: u64, factor: f64) -> u64 {
+fn scale_size(size: u64, factor: f64) -> u64 {
     let exact = size as f64;
     if exact > 0.0 && factor > 0.0 && exact > u64::MAX as f64 / factor {
         return u64::MAX;
@@ -63,15 +63,15 @@ fn scaled(size: u64, factor: f64) -> u64 {
 
 /// Sizes of the elements of a list or map.
 #[derive(Debug, Clone, Copy)]
-struct Inside {
-    list: bool,
-    key: Span,
-    value: Span,
+struct ElementSizes {
+    is_list: bool,
+    key: SizeRange,
+    value: SizeRange,
 }
 
-impl Inside {
-    fn or(self, other: Self) -> Self {
-        Self { list: self.list, key: self.key.or(other.key), value: self.value.or(other.value) }
+impl ElementSizes {
+    fn union(self, other: Self) -> Self {
+        Self { is_list: self.is_list, key: self.key.union(other.key), value: self.value.union(other.value) }
     }
 }
 
@@ -81,31 +81,31 @@ impl Inside {
 /// their storage while there is capacity, so an element appended to one is visible in others of that length.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Path {
-    room: Rc<RefCell<Vec<String>>>,
+    storage: Rc<RefCell<Vec<String>>>,
     length: usize,
 }
 
 impl Path {
-    fn of(name: &str) -> Self {
-        Self::default().and(name)
+    fn from_name(name: &str) -> Self {
+        Self::default().join(name)
     }
 
-    pub fn and(&self, step: &str) -> Self {
+    pub fn join(&self, step: &str) -> Self {
         let length = self.length + 1;
-        if self.length < self.room.borrow().len() {
-            step.clone_into(&mut self.room.borrow_mut()[self.length]);
-            return Self { room: Rc::clone(&self.room), length };
+        if self.length < self.storage.borrow().len() {
+            step.clone_into(&mut self.storage.borrow_mut()[self.length]);
+            return Self { storage: Rc::clone(&self.storage), length };
         }
-        let mut room = self.room.borrow().clone();
-        room.resize((self.length * 2).max(1), String::new());
-        step.clone_into(&mut room[self.length]);
-        Self { room: Rc::new(RefCell::new(room)), length }
+        let mut storage = self.storage.borrow().clone();
+        storage.resize((self.length * 2).max(1), String::new());
+        step.clone_into(&mut storage[self.length]);
+        Self { storage: Rc::new(RefCell::new(storage)), length }
     }
 
     /// A copy with its own storage.
-    pub fn apart(&self) -> Self {
-        let room = self.room.borrow()[..self.length].to_vec();
-        Self { room: Rc::new(RefCell::new(room)), length: self.length }
+    pub fn detach(&self) -> Self {
+        let storage = self.storage.borrow()[..self.length].to_vec();
+        Self { storage: Rc::new(RefCell::new(storage)), length: self.length }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -113,7 +113,7 @@ impl Path {
     }
 
     fn starts_with(&self, name: &str) -> bool {
-        self.length > 0 && self.room.borrow()[0] == name
+        self.length > 0 && self.storage.borrow()[0] == name
     }
 }
 
@@ -121,121 +121,122 @@ impl Path {
 #[derive(Debug, Clone)]
 struct Local {
     path: Path,
-    size: Option<Span>,
-    inside: Option<Inside>,
+    size: Option<SizeRange>,
+    inside: Option<ElementSizes>,
 }
 
-pub(super) struct Estimate<'a> {
+pub(super) struct CostEstimator<'a> {
     pub facts: &'a Facts,
-    pub root: &'a Declared,
+    pub root: &'a DeclType,
     paths: HashMap<usize, Path>,
-    sizes: HashMap<usize, Span>,
-    insides: HashMap<usize, Inside>,
+    sizes: HashMap<usize, SizeRange>,
+    element_sizes: HashMap<usize, ElementSizes>,
     locals: HashMap<String, Vec<Local>>,
 }
 
 /// Minimum and maximum steps of an expression over values of `root`.
-pub(super) fn estimate(node: &Node, facts: &Facts, root: &Declared) -> Span {
-    let mut estimate = Estimate {
+pub(super) fn estimate(node: &Node, facts: &Facts, root: &DeclType) -> SizeRange {
+    let mut estimator = CostEstimator {
         facts,
         root,
         paths: HashMap::new(),
         sizes: HashMap::new(),
-        insides: HashMap::new(),
+        element_sizes: HashMap::new(),
         locals: HashMap::new(),
     };
-    estimate.cost(node)
+    estimator.cost(node)
 }
 
-impl<'a> Estimate<'a> {
-    fn of(&self, node: &Node) -> &'a Type {
+impl<'a> CostEstimator<'a> {
+    fn type_of(&self, node: &Node) -> &'a Type {
         &self.facts.types[node.id]
     }
 
-    fn cost(&mut self, node: &'a Node) -> Span {
+    fn cost(&mut self, node: &'a Node) -> SizeRange {
         match &node.expr {
-            Expr::Literal(_) => Span::NONE,
+            Expr::Literal(_) => SizeRange::NONE,
             Expr::Name(name) => self.name(node, name),
             Expr::Select { of, field, test } => self.select(node, of, field, *test),
             Expr::Call { name, target, args } => self.call(node, name, target.as_deref(), args),
             Expr::List { items, .. } => {
                 let mut sum = LIST;
-                let mut item = if items.is_empty() { Span::NONE } else { Span::EMPTY };
+                let mut item = if items.is_empty() { SizeRange::NONE } else { SizeRange::EMPTY };
                 for one in items {
                     sum = sum.plus(self.cost(one));
-                    item = item.or(self.size_or_unknown(one));
+                    item = item.union(self.size_or_unknown(one));
                 }
-                self.insides.insert(node.id, Inside { list: true, key: Span::fixed(1), value: item });
+                self.element_sizes
+                    .insert(node.id, ElementSizes { is_list: true, key: SizeRange::fixed(1), value: item });
                 sum
             }
             Expr::Map(entries) => {
                 let mut sum = MAP;
-                let start = if entries.is_empty() { Span::NONE } else { Span::EMPTY };
+                let start = if entries.is_empty() { SizeRange::NONE } else { SizeRange::EMPTY };
                 let (mut key, mut value) = (start, start);
                 for entry in entries {
                     sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
-                    key = key.or(self.size_or_unknown(&entry.key));
-                    value = value.or(self.size_or_unknown(&entry.value));
+                    key = key.union(self.size_or_unknown(&entry.key));
+                    value = value.union(self.size_or_unknown(&entry.value));
                 }
-                self.insides.insert(node.id, Inside { list: false, key, value });
+                self.element_sizes.insert(node.id, ElementSizes { is_list: false, key, value });
                 sum
             }
             Expr::Object { fields, .. } => fields.iter().fold(OBJECT, |sum, field| sum.plus(self.cost(&field.value))),
-            Expr::Fold(fold) if is_bound(fold) => self.bound(node, fold),
+            Expr::Fold(fold) if is_binding(fold) => self.binding(node, fold),
             Expr::Fold(fold) => self.fold(node, fold),
         }
     }
 
-    fn name(&mut self, node: &Node, name: &str) -> Span {
-        let path = self.local(name).map_or_else(|| Path::of(name), |local| local.path.clone());
+    fn name(&mut self, node: &Node, name: &str) -> SizeRange {
+        let path = self.local(name).map_or_else(|| Path::from_name(name), |local| local.path.clone());
         self.paths.insert(node.id, path);
         NAME
     }
 
-    fn select(&mut self, node: &Node, operand: &'a Node, field: &str, test: bool) -> Span {
-        if self.facts.whole_names[node.id] {
-            let name = node.qualified().unwrap_or_default();
-            self.paths.insert(node.id, Path::of(&name));
+    fn select(&mut self, node: &Node, operand: &'a Node, field: &str, test: bool) -> SizeRange {
+        if self.facts.qualified_names[node.id] {
+            let name = node.qualified_name().unwrap_or_default();
+            self.paths.insert(node.id, Path::from_name(&name));
             return NAME;
         }
         let sum = self.cost(operand);
         if test {
             return sum;
         }
-        self.paths.insert(node.id, self.path(operand).and(field));
-        match self.of(operand) {
+        self.paths.insert(node.id, self.path(operand).join(field));
+        match self.type_of(operand) {
             Type::Map(_) | Type::Object(_) | Type::Param(_) => sum.plus(NAME),
             _ => sum,
         }
     }
 
-    fn call(&mut self, node: &'a Node, name: &str, target: Option<&'a Node>, args: &'a [Node]) -> Span {
+    fn call(&mut self, node: &'a Node, name: &str, target: Option<&'a Node>, args: &'a [Node]) -> SizeRange {
         if name == "dyn"
             && let Some(arg) = args.first()
         {
             let cost = self.cost(arg);
-            self.copy(node, arg);
-            return cost.plus(Span::fixed(1));
+            self.copy_sizes(node, arg);
+            return cost.plus(SizeRange::fixed(1));
         }
-        let costs: Vec<Span> = args.iter().map(|arg| self.cost(arg)).collect();
+        let costs: Vec<SizeRange> = args.iter().map(|arg| self.cost(arg)).collect();
         let given: Vec<Argument<'a>> = args.iter().map(|arg| self.argument(arg)).collect();
         let overloads = &self.facts.overloads[node.id];
-        let target = target.filter(|_| !self.facts.namespaced[node.id]);
-        let full = if self.facts.namespaced[node.id] { qualified(node) } else { name.to_owned() };
-        let mut sum = Span::NONE;
+        let target = target.filter(|_| !self.facts.is_namespaced[node.id]);
+        let full = if self.facts.is_namespaced[node.id] { qualified_function(node) } else { name.to_owned() };
+        let mut sum = SizeRange::NONE;
         let mut on = None;
         if let Some(target) = target {
             sum = self.cost(target);
             on = Some(self.argument(target));
         }
-        let mut cost = Span::EMPTY;
-        let mut size: Option<Span> = None;
+        let mut cost = SizeRange::EMPTY;
+        let mut size: Option<SizeRange> = None;
         for overload in overloads {
             let call = Call { name: &full, overload, target: on.as_ref(), args: &given, costs: &costs };
             let (one, result) = self.overload(node, &call, args);
-            cost = cost.or(one);
+            cost = cost.union(one);
             if let Some(result) = result {
-                size = Some(size.map_or(result, |size| size.or(result)));
+                size = Some(size.map_or(result, |size| size.union(result)));
             }
             let step = match *overload {
                 "index_list" => Some("@items"),
@@ -243,38 +244,39 @@ impl<'a> Estimate<'a> {
                 _ => None,
             };
             if let Some((step, of)) = step.zip(args.first()) {
-                size = self.inside(of).map(|inside| inside.value);
-                self.paths.insert(node.id, self.path(of).and(step));
+                size = self.sizes_of_elements(of).map(|inside| inside.value);
+                self.paths.insert(node.id, self.path(of).join(step));
             }
             size = size.or_else(|| self.size(node));
         }
         if let Some(size) = size {
             self.sizes.insert(node.id, size);
         }
-        if overloads.is_empty() { Span::NONE } else { sum.plus(cost) }
+        if overloads.is_empty() { SizeRange::NONE } else { sum.plus(cost) }
     }
 
     /// Cost of one overload with its arguments, and the size of its result.
-    fn overload(&mut self, node: &Node, call: &Call<'_, 'a>, args: &'a [Node]) -> (Span, Option<Span>) {
-        let all = call.costs.iter().fold(Span::NONE, |sum, cost| sum.plus(*cost));
+    fn overload(&mut self, node: &Node, call: &Call<'_, 'a>, args: &'a [Node]) -> (SizeRange, Option<SizeRange>) {
+        let all = call.costs.iter().fold(SizeRange::NONE, |sum, cost| sum.plus(*cost));
         if let Some((cost, size)) = calls::specific_cost(self, call) {
             return (cost.plus(all), size);
         }
         match (call.overload, call.costs) {
             ("logical_and" | "logical_or", [left, right]) => {
-                (Span { least: left.least, most: left.plus(*right).most }, None)
+                (SizeRange { min: left.min, max: left.plus(*right).max }, None)
             }
             ("conditional", [condition, yes, no]) => {
-                let size = call.args[1].size_or_unknown().or(call.args[2].size_or_unknown());
-                let inside = self.inside(&args[1]).zip(self.inside(&args[2]));
-                self.insides.extend(inside.map(|(yes, no)| (node.id, yes.or(no))));
-                (condition.plus(yes.or(*no)), Some(size))
+                let size = call.args[1].size_or_unknown().union(call.args[2].size_or_unknown());
+                let inside = self.sizes_of_elements(&args[1]).zip(self.sizes_of_elements(&args[2]));
+                self.element_sizes.extend(inside.map(|(yes, no)| (node.id, yes.union(no))));
+                (condition.plus(yes.union(*no)), Some(size))
             }
             ("add_string" | "add_bytes" | "add_list", [_, _]) => {
                 let size = call.args[0].size_or_unknown().plus(call.args[1].size_or_unknown());
-                let inside = self.inside(&args[0]).zip(self.inside(&args[1]));
-                self.insides.extend(inside.map(|(left, right)| (node.id, left.or(right))));
-                let cost = if call.overload == "add_list" { Span::fixed(1) } else { size.by(calls::TRAVERSAL) };
+                let inside = self.sizes_of_elements(&args[0]).zip(self.sizes_of_elements(&args[1]));
+                self.element_sizes.extend(inside.map(|(left, right)| (node.id, left.union(right))));
+                let cost =
+                    if call.overload == "add_list" { SizeRange::fixed(1) } else { size.scale(calls::TRAVERSAL_COST) };
                 (cost.plus(all), Some(size))
             }
             _ => {
@@ -289,33 +291,33 @@ impl<'a> Estimate<'a> {
         if path.starts_with(super::macros::RESULT) {
             path = Path::default();
         }
-        Argument { path, of: self.of(node).clone(), node: Some(node), size: self.size(node) }
+        Argument { path, cel_type: self.type_of(node).clone(), node: Some(node), size: self.size(node) }
     }
 
-    fn bound(&mut self, node: &Node, fold: &'a Fold) -> Span {
+    fn binding(&mut self, node: &Node, fold: &'a Fold) -> SizeRange {
         let mut sum = self.cost(&fold.range).plus(self.cost(&fold.init));
-        self.push_whole(&fold.accumulator, &fold.init);
+        self.push_value(&fold.accumulator, &fold.init);
         sum = sum.plus(self.cost(&fold.result));
         self.pop(&fold.accumulator);
-        self.copy(node, &fold.result);
+        self.copy_sizes(node, &fold.result);
         sum
     }
 
-    fn fold(&mut self, node: &Node, fold: &'a Fold) -> Span {
+    fn fold(&mut self, node: &Node, fold: &'a Fold) -> SizeRange {
         let sum = self.cost(&fold.range).plus(self.cost(&fold.init));
-        self.push_whole(&fold.accumulator, &fold.init);
-        let inside = self.inside(&fold.range);
-        let list = inside.map_or(matches!(self.of(&fold.range), Type::List(_)), |inside| inside.list);
+        self.push_value(&fold.accumulator, &fold.init);
+        let inside = self.sizes_of_elements(&fold.range);
+        let list = inside.map_or(matches!(self.type_of(&fold.range), Type::List(_)), |inside| inside.is_list);
         let (key, value) = (inside.map(|inside| inside.key), inside.map(|inside| inside.value));
         match &fold.second {
             Some(second) => {
-                self.push_part(&fold.variable, &fold.range, if list { "@indices" } else { "@keys" }, key);
-                self.push_part(second, &fold.range, if list { "@items" } else { "@values" }, value);
+                self.push_element(&fold.variable, &fold.range, if list { "@indices" } else { "@keys" }, key);
+                self.push_element(second, &fold.range, if list { "@items" } else { "@values" }, value);
             }
-            None if list => self.push_part(&fold.variable, &fold.range, "@items", value),
-            None => self.push_part(&fold.variable, &fold.range, "@keys", key),
+            None if list => self.push_element(&fold.variable, &fold.range, "@items", value),
+            None => self.push_element(&fold.variable, &fold.range, "@keys", key),
         }
-        let turn = self.cost(&fold.condition).plus(self.cost(&fold.step));
+        let iteration = self.cost(&fold.condition).plus(self.cost(&fold.step));
         self.pop(&fold.variable);
         if let Some(second) = &fold.second {
             self.pop(second);
@@ -330,21 +332,21 @@ impl<'a> Estimate<'a> {
             }
             Expr::List { .. } | Expr::Map(_) => {
                 self.sizes.insert(node.id, iterations);
-                let inside = self.inside(&fold.step);
-                self.insides.extend(inside.map(|inside| (node.id, inside)));
+                let inside = self.sizes_of_elements(&fold.step);
+                self.element_sizes.extend(inside.map(|inside| (node.id, inside)));
             }
             _ => {}
         }
-        sum.plus(iterations.times(turn))
+        sum.plus(iterations.times(iteration))
     }
 
-    fn push_whole(&mut self, name: &str, of: &'a Node) {
-        let local = Local { path: self.path(of), size: self.size(of), inside: self.inside(of) };
+    fn push_value(&mut self, name: &str, of: &'a Node) {
+        let local = Local { path: self.path(of), size: self.size(of), inside: self.sizes_of_elements(of) };
         self.locals.entry(name.to_owned()).or_default().push(local);
     }
 
-    fn push_part(&mut self, name: &str, of: &Node, step: &str, size: Option<Span>) {
-        let path = self.path(of).and(step);
+    fn push_element(&mut self, name: &str, of: &Node, step: &str, size: Option<SizeRange>) {
+        let path = self.path(of).join(step);
         self.locals.entry(name.to_owned()).or_default().push(Local { path, size, inside: None });
     }
 
@@ -367,38 +369,38 @@ impl<'a> Estimate<'a> {
         self.paths.get(&node.id).cloned().unwrap_or_default()
     }
 
-    fn copy(&mut self, to: &Node, from: &'a Node) {
-        let (size, inside) = (self.size(from), self.inside(from));
+    fn copy_sizes(&mut self, to: &Node, from: &'a Node) {
+        let (size, inside) = (self.size(from), self.sizes_of_elements(from));
         self.sizes.extend(size.map(|size| (to.id, size)));
-        self.insides.extend(inside.map(|inside| (to.id, inside)));
+        self.element_sizes.extend(inside.map(|inside| (to.id, inside)));
     }
 
-    fn inside(&self, node: &Node) -> Option<Inside> {
-        let named = || match &node.expr {
+    fn sizes_of_elements(&self, node: &Node) -> Option<ElementSizes> {
+        let of_local = || match &node.expr {
             Expr::Name(name) => self.local(name).and_then(|local| local.inside),
             _ => None,
         };
-        self.insides.get(&node.id).copied().or_else(named)
+        self.element_sizes.get(&node.id).copied().or_else(of_local)
     }
 
-    fn size_or_unknown(&mut self, node: &Node) -> Span {
-        self.size(node).unwrap_or(Span::UNKNOWN)
+    fn size_or_unknown(&mut self, node: &Node) -> SizeRange {
+        self.size(node).unwrap_or(SizeRange::UNKNOWN)
     }
 
-    fn size(&mut self, node: &Node) -> Option<Span> {
+    fn size(&mut self, node: &Node) -> Option<SizeRange> {
         if let Some(size) = self.sizes.get(&node.id) {
             return Some(*size);
         }
-        if let Some(size) = written(node) {
-            return Some(Span::fixed(size));
+        if let Some(size) = literal_size(node) {
+            return Some(SizeRange::fixed(size));
         }
         let path = self.path(node);
-        if let Some(most) = self.declared(&path) {
-            self.sizes.insert(node.id, most);
-            return Some(most);
+        if let Some(max) = self.declared_size(&path) {
+            self.sizes.insert(node.id, max);
+            return Some(max);
         }
-        if self.of(node).is_scalar() {
-            return Some(Span::fixed(1));
+        if self.type_of(node).is_scalar() {
+            return Some(SizeRange::fixed(1));
         }
         match &node.expr {
             Expr::Name(name) => self.local(name).and_then(|local| local.size),
@@ -407,13 +409,13 @@ impl<'a> Estimate<'a> {
     }
 
     /// Size limit in the schema at the end of a path.
-    pub fn declared(&self, path: &Path) -> Option<Span> {
-        self.root.size(&path.room.borrow()[..path.length]).map(|most| Span { least: 0, most })
+    pub fn declared_size(&self, path: &Path) -> Option<SizeRange> {
+        self.root.size(&path.storage.borrow()[..path.length]).map(|max| SizeRange { min: 0, max })
     }
 }
 
 /// Size of a literal.
-fn written(node: &Node) -> Option<u64> {
+fn literal_size(node: &Node) -> Option<u64> {
     let size = match &node.expr {
         Expr::Literal(Literal::Text(text)) => text.chars().count(),
         Expr::Literal(Literal::Bytes(size)) => *size,
@@ -426,15 +428,15 @@ fn written(node: &Node) -> Option<u64> {
 }
 
 /// True for a name bound to a value, which is a loop without iterations.
-fn is_bound(fold: &Fold) -> bool {
+fn is_binding(fold: &Fold) -> bool {
     matches!(&fold.range.expr, Expr::List { items, .. } if items.is_empty())
         && fold.condition.literal() == Some(&Literal::Bool(false))
 }
 
 /// Name of a function with its prefix.
-fn qualified(node: &Node) -> String {
+fn qualified_function(node: &Node) -> String {
     match &node.expr {
-        Expr::Call { name, target: Some(target), .. } => match target.qualified() {
+        Expr::Call { name, target: Some(target), .. } => match target.qualified_name() {
             Some(prefix) => format!("{prefix}.{name}"),
             None => name.clone(),
         },

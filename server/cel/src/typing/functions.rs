@@ -11,12 +11,11 @@ use super::types::Type;
 #[derive(Debug)]
 pub(super) struct Overload {
     pub id: &'static str,
-    pub method: bool,
+    pub is_method: bool,
     /// Parameter types; the first is the target of a method.
-    pub takes: Vec<Type>,
-    pub gives: Type,
-    /// Type parameters.
-    pub params: Vec<Arc<str>>,
+    pub parameters: Vec<Type>,
+    pub result: Type,
+    pub type_params: Vec<Arc<str>>,
 }
 
 /// Function that is available in patches only.
@@ -25,17 +24,17 @@ pub(super) const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
 static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new(|| {
     let mut functions: HashMap<&'static str, Vec<Overload>> = HashMap::new();
     for line in include_str!("functions.txt").lines() {
-        if let Some((name, overload)) = overload(line) {
+        if let Some((name, overload)) = parse_overload(line) {
             functions.entry(name).or_default().push(overload);
         }
     }
     functions
 });
 
-/// Types without fields.
+/// Abstract types, which have no fields.
 const OPAQUE: &[&str] = &["net.CIDR", "net.IP"];
 
-/// Types of Kubernetes.
+/// Object types that Kubernetes' library adds.
 const OBJECTS: &[&str] = &[
     "kubernetes.NamedFormat",
     "kubernetes.Quantity",
@@ -53,7 +52,7 @@ pub(super) fn overloads(name: &str) -> Option<&'static [Overload]> {
 }
 
 /// The type that a name denotes in an expression.
-pub(super) fn named_type(name: &str) -> Option<Type> {
+pub(super) fn type_by_name(name: &str) -> Option<Type> {
     let inner = match name {
         "dyn" => Type::Dyn,
         "list" => Type::list(Type::Dyn),
@@ -88,38 +87,39 @@ fn simple(name: &str) -> Option<Type> {
     })
 }
 
-/// Parses a type in the notation of errors.
-pub(super) fn written(of: &str) -> Option<Type> {
-    read(of, &mut Vec::new())
+/// Parses a type in the notation of error messages: `list(int)`.
+pub(super) fn parse_type(text: &str) -> Option<Type> {
+    parse_type_expression(text, &mut Vec::new())
 }
 
 /// Parses a line: `id<TAB>target :: name(args) -> result`.
-fn overload(line: &'static str) -> Option<(&'static str, Overload)> {
+fn parse_overload(line: &'static str) -> Option<(&'static str, Overload)> {
     let (id, signature) = line.split_once('\t')?;
     let (target, rest) = match signature.split_once(" :: ") {
         Some((target, rest)) => (Some(target), rest),
         None => (None, signature),
     };
-    let (call, gives) = rest.rsplit_once(" -> ")?;
-    let (name, takes) = call.strip_suffix(')')?.split_once('(')?;
-    let mut params = Vec::new();
+    let (call, result) = rest.rsplit_once(" -> ")?;
+    let (name, parameters) = call.strip_suffix(')')?.split_once('(')?;
+    let mut type_params = Vec::new();
     let mut all = Vec::new();
-    for written in target.into_iter().chain(parts(takes)) {
-        all.push(read(written, &mut params)?);
+    for text in target.into_iter().chain(split_arguments(parameters)) {
+        all.push(parse_type_expression(text, &mut type_params)?);
     }
-    let gives = read(gives, &mut params)?;
-    Some((name, Overload { id, method: target.is_some(), takes: all, gives, params }))
+    let result = parse_type_expression(result, &mut type_params)?;
+    Some((name, Overload { id, is_method: target.is_some(), parameters: all, result, type_params }))
 }
 
-fn read(written: &str, params: &mut Vec<Arc<str>>) -> Option<Type> {
-    if let Some(found) = simple(written) {
+/// Parses a type and adds its type parameters, which have one letter, to `params`.
+fn parse_type_expression(text: &str, params: &mut Vec<Arc<str>>) -> Option<Type> {
+    if let Some(found) = simple(text) {
         return Some(found);
     }
-    let (name, inner) = match written.strip_suffix(')').and_then(|head| head.split_once('(')) {
-        Some((name, inner)) => (name, parts(inner)),
-        None => (written, Vec::new()),
+    let (name, inner) = match text.strip_suffix(')').and_then(|head| head.split_once('(')) {
+        Some((name, inner)) => (name, split_arguments(inner)),
+        None => (text, Vec::new()),
     };
-    let inner = inner.into_iter().map(|one| read(one, params)).collect::<Option<Vec<Type>>>()?;
+    let inner = inner.into_iter().map(|one| parse_type_expression(one, params)).collect::<Option<Vec<Type>>>()?;
     Some(match (name, inner.as_slice()) {
         ("list", [item]) => Type::list(item.clone()),
         ("map", [key, value]) => Type::map(key.clone(), value.clone()),
@@ -136,21 +136,21 @@ fn read(written: &str, params: &mut Vec<Arc<str>>) -> Option<Type> {
     })
 }
 
-/// Splits at commas outside of brackets.
-fn parts(written: &str) -> Vec<&str> {
+/// Splits arguments at commas outside of parentheses.
+fn split_arguments(text: &str) -> Vec<&str> {
     let (mut depth, mut from, mut all) = (0, 0, Vec::new());
-    for (at, letter) in written.char_indices() {
+    for (at, letter) in text.char_indices() {
         match letter {
             '(' => depth += 1,
             ')' => depth -= 1,
             ',' if depth == 0 => {
-                all.push(written[from..at].trim());
+                all.push(text[from..at].trim());
                 from = at + 1;
             }
             _ => {}
         }
     }
-    all.push(written[from..].trim());
+    all.push(text[from..].trim());
     all.retain(|part| !part.is_empty());
     all
 }
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn all_lines_are_parsed() {
         for line in include_str!("functions.txt").lines() {
-            assert!(overload(line).is_some(), "{line}");
+            assert!(parse_overload(line).is_some(), "{line}");
         }
-        let found = overloads("transformed").is_none() && overloads("size").is_some_and(|all| all.len() == 8);
-        assert!(found, "{:?}", overloads("size"));
+        let is_complete = overloads("transformed").is_none() && overloads("size").is_some_and(|all| all.len() == 8);
+        assert!(is_complete, "{:?}", overloads("size"));
     }
 }

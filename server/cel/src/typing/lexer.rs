@@ -62,14 +62,15 @@ pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
 
 /// Rewrites repeated signs for the evaluating parser, which treats any number of them as one. Positions do not
 /// change.
-pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
+pub(crate) fn reduce_signs(source: &str) -> Cow<'_, str> {
     let Some(tokens) = tokenize(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
-    let is = |at: usize, mark: &'static str| matches!(tokens.get(at), Some(word) if word.token == Token::Symbol(mark));
+    let is_symbol =
+        |at: usize, mark: &'static str| matches!(tokens.get(at), Some(word) if word.token == Token::Symbol(mark));
     let mut removed = Vec::new();
-    let (mut at, mut operand) = (0, false);
+    let (mut at, mut is_after_operand) = (0, false);
     while at < tokens.len() {
         let Token::Symbol(mark @ ("-" | "!")) = tokens[at].token else {
-            operand = match &tokens[at].token {
+            is_after_operand = match &tokens[at].token {
                 Token::Symbol(mark) => matches!(*mark, ")" | "]" | "}"),
                 Token::Name(name) => name != "in",
                 _ => true,
@@ -78,12 +79,12 @@ pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
             continue;
         };
         // After an operand, the first minus is subtraction.
-        let from = at + usize::from(operand && mark == "-");
-        at = (from..).find(|at| !is(*at, mark)).unwrap_or(from).max(at + 1);
+        let from = at + usize::from(is_after_operand && mark == "-");
+        at = (from..).find(|at| !is_symbol(*at, mark)).unwrap_or(from).max(at + 1);
         let signs = at.saturating_sub(from);
-        let stays = signs % 2;
-        removed.extend(tokens[from..from + signs - stays].iter().map(|word| word.at));
-        operand = false;
+        let remaining = signs % 2;
+        removed.extend(tokens[from..from + signs - remaining].iter().map(|word| word.at));
+        is_after_operand = false;
     }
     if removed.is_empty() {
         return source.into();
@@ -97,32 +98,32 @@ fn number(letters: &[char]) -> Option<(Token, usize)> {
     let digits = |from: usize, radix: u32| letters[from..].iter().take_while(|c| c.is_digit(radix)).count();
     if letters.starts_with(&['0', 'x']) {
         let length = 2 + digits(2, 16);
-        let written: String = letters[2..length].iter().collect();
-        return whole(&written, 16, letters.get(length), length);
+        let digits_text: String = letters[2..length].iter().collect();
+        return integer(&digits_text, 16, letters.get(length), length);
     }
     let mut length = digits(0, 10);
-    let mut fraction = false;
+    let mut is_fractional = false;
     if letters.get(length) == Some(&'.') && letters.get(length + 1).is_some_and(char::is_ascii_digit) {
-        fraction = true;
+        is_fractional = true;
         length += 1 + digits(length + 1, 10);
     }
     if matches!(letters.get(length), Some('e' | 'E')) {
         let sign = usize::from(matches!(letters.get(length + 1), Some('+' | '-')));
         let exponent = digits((length + 1 + sign).min(letters.len()), 10);
         if exponent > 0 {
-            fraction = true;
+            is_fractional = true;
             length += 1 + sign + exponent;
         }
     }
-    if fraction {
+    if is_fractional {
         return Some((Token::Double, length));
     }
-    let written: String = letters[..length].iter().collect();
-    whole(&written, 10, letters.get(length), length)
+    let digits_text: String = letters[..length].iter().collect();
+    integer(&digits_text, 10, letters.get(length), length)
 }
 
-fn whole(written: &str, radix: u32, next: Option<&char>, length: usize) -> Option<(Token, usize)> {
-    let number = u64::from_str_radix(written, radix).ok()?;
+fn integer(digits_text: &str, radix: u32, next: Option<&char>, length: usize) -> Option<(Token, usize)> {
+    let number = u64::from_str_radix(digits_text, radix).ok()?;
     Some(if matches!(next, Some('u' | 'U')) { (Token::Uint, length + 1) } else { (Token::Int(number), length) })
 }
 
@@ -131,8 +132,8 @@ fn whole(written: &str, radix: u32, next: Option<&char>, length: usize) -> Optio
 fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
     let prefix = letters.iter().take(2).take_while(|c| matches!(c, 'r' | 'R' | 'b' | 'B')).count();
     let Some(quote @ ('"' | '\'')) = letters.get(prefix).copied() else { return Some(None) };
-    let has = |wanted: char| letters[..prefix].iter().any(|c| c.eq_ignore_ascii_case(&wanted));
-    let (raw, bytes) = (has('r'), has('b'));
+    let has_prefix = |letter: char| letters[..prefix].iter().any(|c| c.eq_ignore_ascii_case(&letter));
+    let (is_raw, is_bytes) = (has_prefix('r'), has_prefix('b'));
     let quotes = if letters[prefix..].starts_with(&[quote; 3]) { 3 } else { 1 };
     let mut at = prefix + quotes;
     let mut value = String::new();
@@ -143,20 +144,20 @@ fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
             at += quotes;
             break;
         }
-        let (letter, length, byte) = if rest[0] == '\\' && !raw { escaped(rest)? } else { (rest[0], 1, false) };
+        let (letter, length, byte) = if rest[0] == '\\' && !is_raw { parse_escape(rest)? } else { (rest[0], 1, false) };
         value.push(letter);
         size += if byte { 1 } else { letter.len_utf8() };
         at += length;
     }
-    Some(Some((if bytes { Token::Bytes(size) } else { Token::Text(value) }, at)))
+    Some(Some((if is_bytes { Token::Bytes(size) } else { Token::Text(value) }, at)))
 }
 
 /// The character of an escape sequence, the length of the sequence, and whether it is a single byte in bytes
 /// literals.
-fn escaped(letters: &[char]) -> Option<(char, usize, bool)> {
+fn parse_escape(letters: &[char]) -> Option<(char, usize, bool)> {
     let code = |from: usize, count: usize, radix: u32| {
-        let written: String = letters.get(from..from + count)?.iter().collect();
-        char::from_u32(u32::from_str_radix(&written, radix).ok()?)
+        let digits_text: String = letters.get(from..from + count)?.iter().collect();
+        char::from_u32(u32::from_str_radix(&digits_text, radix).ok()?)
     };
     Some(match letters.get(1)? {
         'a' => ('\u{7}', 2, false),
@@ -194,7 +195,7 @@ mod tests {
     #[case("-", "-")]
     #[case("--", "  ")]
     #[case("'open --", "'open --")]
-    fn repeated_signs_are_rewritten(#[case] source: &str, #[case] wanted: &str) {
-        assert_eq!(single_signs(source), wanted);
+    fn repeated_signs_are_rewritten(#[case] source: &str, #[case] expected: &str) {
+        assert_eq!(reduce_signs(source), expected);
     }
 }

@@ -5,37 +5,43 @@ use super::syntax::{Expr, Fold, Issue, Literal, Node};
 
 /// Accumulator variable of loops.
 pub(super) const RESULT: &str = "@result";
-const UNUSED: &str = "#unused";
-const TARGET: &str = "@target";
-const SORTED: &str = "@__sortBy_input__";
+const UNUSED_VARIABLE: &str = "#unused";
+const OPTIONAL_TARGET: &str = "@target";
+const SORT_INPUT: &str = "@__sortBy_input__";
 
-type Unfolded = Result<Node, Issue>;
+type ExpandResult = Result<Node, Issue>;
 
-/// A function call, which may be a macro.
-pub(super) fn function(make: &mut Parser, at: usize, name: String, mut args: Vec<Node>) -> Unfolded {
+/// Expands a function call if it is a macro.
+pub(super) fn expand_function(parser: &mut Parser, at: usize, name: String, mut args: Vec<Node>) -> ExpandResult {
     if name == "has" && args.len() == 1 {
         let position = args[0].at;
         return match args.remove(0).expr {
-            Expr::Select { of, field, .. } => Ok(make.node(at, Expr::Select { of, field, test: true })),
+            Expr::Select { of, field, .. } => Ok(parser.node(at, Expr::Select { of, field, test: true })),
             _ => Err(Issue { at: position, text: "invalid argument to has() macro".to_owned() }),
         };
     }
-    Ok(make.node(at, Expr::Call { name, target: None, args }))
+    Ok(parser.node(at, Expr::Call { name, target: None, args }))
 }
 
-/// A method call, which may be a macro.
-pub(super) fn method(make: &mut Parser, at: usize, name: String, target: Node, args: Vec<Node>) -> Unfolded {
-    let mut unfold = Unfold { make, at };
+/// Expands a method call if it is a macro.
+pub(super) fn expand_method(
+    parser: &mut Parser,
+    at: usize,
+    name: String,
+    target: Node,
+    args: Vec<Node>,
+) -> ExpandResult {
+    let mut expander = MacroExpander { parser, at };
     match (name.as_str(), args.len()) {
-        ("all" | "exists" | "exists_one" | "existsOne", 2 | 3) => unfold.quantified(&name, target, args),
-        ("map", 2 | 3) => unfold.mapped(target, args),
-        ("filter", 2) => unfold.filtered(target, args),
-        ("transformList", 3 | 4) => unfold.transformed(target, args, Transform::List),
-        ("transformMap", 3 | 4) => unfold.transformed(target, args, Transform::Map),
-        ("transformMapEntry", 3 | 4) => unfold.transformed(target, args, Transform::Entry),
-        ("optMap" | "optFlatMap", 2) => unfold.optional(&name, target, args),
-        ("sortBy", 2) => unfold.sorted(target, args),
-        _ => Ok(make.node(at, Expr::Call { name, target: Some(Box::new(target)), args })),
+        ("all" | "exists" | "exists_one" | "existsOne", 2 | 3) => expander.expand_quantifier(&name, target, args),
+        ("map", 2 | 3) => expander.expand_map(target, args),
+        ("filter", 2) => expander.expand_filter(target, args),
+        ("transformList", 3 | 4) => expander.expand_transform(target, args, Transform::List),
+        ("transformMap", 3 | 4) => expander.expand_transform(target, args, Transform::Map),
+        ("transformMapEntry", 3 | 4) => expander.expand_transform(target, args, Transform::Entry),
+        ("optMap" | "optFlatMap", 2) => expander.expand_optional_map(&name, target, args),
+        ("sortBy", 2) => expander.expand_sort_by(target, args),
+        _ => Ok(parser.node(at, Expr::Call { name, target: Some(Box::new(target)), args })),
     }
 }
 
@@ -47,14 +53,14 @@ enum Transform {
     Entry,
 }
 
-struct Unfold<'a> {
-    make: &'a mut Parser,
+struct MacroExpander<'a> {
+    parser: &'a mut Parser,
     at: usize,
 }
 
-impl Unfold<'_> {
+impl MacroExpander<'_> {
     fn node(&mut self, expr: Expr) -> Node {
-        self.make.node(self.at, expr)
+        self.parser.node(self.at, expr)
     }
 
     fn name(&mut self, name: &str) -> Node {
@@ -70,26 +76,26 @@ impl Unfold<'_> {
     }
 
     fn call(&mut self, name: &str, args: Vec<Node>) -> Node {
-        self.make.call(self.at, name, args)
+        self.parser.call(self.at, name, args)
     }
 
     fn method(&mut self, target: Node, name: &str, args: Vec<Node>) -> Node {
         self.node(Expr::Call { name: name.to_owned(), target: Some(Box::new(target)), args })
     }
 
-    fn variable(&self, node: &Node, otherwise: &str) -> Result<String, Issue> {
+    fn variable(&self, node: &Node, error: &str) -> Result<String, Issue> {
         match &node.expr {
             Expr::Name(name) if name == RESULT || name == "__result__" => {
                 let text = "iteration variable overwrites accumulator variable";
                 Err(Issue { at: node.at, text: text.to_owned() })
             }
             Expr::Name(name) => Ok(name.clone()),
-            _ => Err(Issue { at: node.at, text: otherwise.to_owned() }),
+            _ => Err(Issue { at: node.at, text: error.to_owned() }),
         }
     }
 
-    /// The variables of a loop over pairs.
-    fn pair(&self, first: &Node, second: &Node) -> Result<(String, Option<String>), Issue> {
+    /// Names of the variables of a loop over pairs.
+    fn pair_variables(&self, first: &Node, second: &Node) -> Result<(String, Option<String>), Issue> {
         const NAME: &str = "argument must be an identifier";
         let (one, two) = (self.variable(first, NAME)?, self.variable(second, NAME)?);
         if one == two {
@@ -98,14 +104,14 @@ impl Unfold<'_> {
         Ok((one, Some(two)))
     }
 
-    fn quantified(&mut self, name: &str, range: Node, mut args: Vec<Node>) -> Unfolded {
+    fn expand_quantifier(&mut self, name: &str, range: Node, mut args: Vec<Node>) -> ExpandResult {
         let (variable, second) = match args.len() {
             2 => (self.variable(&args[0], "argument must be a simple name")?, None),
-            _ => self.pair(&args[0], &args[1])?,
+            _ => self.pair_variables(&args[0], &args[1])?,
         };
         let body = args.pop().into_iter();
-        let with_result = |unfold: &mut Self| -> Vec<Node> {
-            let result = unfold.name(RESULT);
+        let with_result = |expander: &mut Self| -> Vec<Node> {
+            let result = expander.name(RESULT);
             std::iter::once(result).chain(body.clone()).collect()
         };
         let (init, condition, step, result) = match name {
@@ -124,8 +130,8 @@ impl Unfold<'_> {
             }
             _ => {
                 let (init, condition) = (self.literal(Literal::Int(0)), self.literal(Literal::Bool(true)));
-                let (counted, one) = (self.name(RESULT), self.literal(Literal::Int(1)));
-                let more = self.call("_+_", vec![counted, one]);
+                let (count, one) = (self.name(RESULT), self.literal(Literal::Int(1)));
+                let more = self.call("_+_", vec![count, one]);
                 let same = self.name(RESULT);
                 let args = body.chain([more, same]).collect();
                 let step = self.call("_?_:_", args);
@@ -140,15 +146,21 @@ impl Unfold<'_> {
         self.node(Expr::Fold(Box::new(fold)))
     }
 
-    /// A loop over a complete range with an accumulator.
-    fn growing(&mut self, range: Node, (variable, second): (String, Option<String>), init: Node, step: Node) -> Node {
+    /// Builds a loop over a complete range with an accumulator.
+    fn accumulate(
+        &mut self,
+        range: Node,
+        (variable, second): (String, Option<String>),
+        init: Node,
+        step: Node,
+    ) -> Node {
         let condition = self.literal(Literal::Bool(true));
         let result = self.name(RESULT);
         self.fold(Fold { range, variable, second, accumulator: RESULT.to_owned(), init, condition, step, result })
     }
 
-    /// The step, conditional on the filter.
-    fn kept(&mut self, filter: Option<Node>, step: Node) -> Node {
+    /// Makes the step conditional on the filter.
+    fn apply_filter(&mut self, filter: Option<Node>, step: Node) -> Node {
         match filter {
             Some(filter) => {
                 let same = self.name(RESULT);
@@ -158,37 +170,37 @@ impl Unfold<'_> {
         }
     }
 
-    fn appended(&mut self, item: Node) -> Node {
+    fn append(&mut self, item: Node) -> Node {
         let (result, list) = (self.name(RESULT), self.list(vec![item]));
         self.call("_+_", vec![result, list])
     }
 
-    fn mapped(&mut self, range: Node, args: Vec<Node>) -> Unfolded {
+    fn expand_map(&mut self, range: Node, args: Vec<Node>) -> ExpandResult {
         let variable = self.variable(&args[0], "argument is not an identifier")?;
         let mut args: Vec<Node> = args.into_iter().skip(1).collect();
         let Some(transform) = args.pop() else { return Ok(range) };
         let init = self.list(Vec::new());
-        let step = self.appended(transform);
-        let step = self.kept(args.pop(), step);
-        Ok(self.growing(range, (variable, None), init, step))
+        let step = self.append(transform);
+        let step = self.apply_filter(args.pop(), step);
+        Ok(self.accumulate(range, (variable, None), init, step))
     }
 
-    fn filtered(&mut self, range: Node, mut args: Vec<Node>) -> Unfolded {
+    fn expand_filter(&mut self, range: Node, mut args: Vec<Node>) -> ExpandResult {
         let variable = self.variable(&args[0], "argument is not an identifier")?;
         let filter = args.pop();
         let Some(item) = args.pop() else { return Ok(range) };
         let init = self.list(Vec::new());
-        let step = self.appended(item);
-        let step = self.kept(filter, step);
-        Ok(self.growing(range, (variable, None), init, step))
+        let step = self.append(item);
+        let step = self.apply_filter(filter, step);
+        Ok(self.accumulate(range, (variable, None), init, step))
     }
 
-    fn transformed(&mut self, range: Node, args: Vec<Node>, how: Transform) -> Unfolded {
-        let pair = self.pair(&args[0], &args[1])?;
+    fn expand_transform(&mut self, range: Node, args: Vec<Node>, kind: Transform) -> ExpandResult {
+        let pair = self.pair_variables(&args[0], &args[1])?;
         let mut args: Vec<Node> = args.into_iter().skip(2).collect();
         let Some(transform) = args.pop() else { return Ok(range) };
-        let (init, step) = match how {
-            Transform::List => (self.list(Vec::new()), self.appended(transform)),
+        let (init, step) = match kind {
+            Transform::List => (self.list(Vec::new()), self.append(transform)),
             Transform::Map => {
                 let (result, key) = (self.name(RESULT), self.name(&pair.0));
                 let step = self.call("cel.@mapInsert", vec![result, key, transform]);
@@ -200,52 +212,52 @@ impl Unfold<'_> {
                 (self.node(Expr::Map(Vec::new())), step)
             }
         };
-        let step = self.kept(args.pop(), step);
-        Ok(self.growing(range, pair, init, step))
+        let step = self.apply_filter(args.pop(), step);
+        Ok(self.accumulate(range, pair, init, step))
     }
 
-    /// A name bound to a value: a loop without iterations.
-    fn bound(&mut self, name: &str, value: Node, result: Node) -> Node {
+    /// Binds a name to a value, as a loop without iterations.
+    fn bind(&mut self, name: &str, value: Node, result: Node) -> Node {
         let (range, condition, step) = (self.list(Vec::new()), self.literal(Literal::Bool(false)), self.name(name));
-        let (variable, accumulator) = (UNUSED.to_owned(), name.to_owned());
+        let (variable, accumulator) = (UNUSED_VARIABLE.to_owned(), name.to_owned());
         self.fold(Fold { range, variable, second: None, accumulator, init: value, condition, step, result })
     }
 
-    fn optional(&mut self, name: &str, target: Node, mut args: Vec<Node>) -> Unfolded {
+    fn expand_optional_map(&mut self, name: &str, target: Node, mut args: Vec<Node>) -> ExpandResult {
         let Expr::Name(variable) = args[0].expr.clone() else {
             let text = format!("{name}() variable name must be a simple identifier");
             return Err(Issue { at: args[0].at, text });
         };
         let Some(body) = args.pop() else { return Ok(target) };
-        let (known, whole) = match &target.expr {
-            Expr::Name(known) => (known.clone(), None),
-            _ => (TARGET.to_owned(), Some(target)),
+        let (bound_name, unbound_target) = match &target.expr {
+            Expr::Name(name) => (name.clone(), None),
+            _ => (OPTIONAL_TARGET.to_owned(), Some(target)),
         };
-        let has_value = self.name(&known);
+        let has_value = self.name(&bound_name);
         let has_value = self.method(has_value, "hasValue", Vec::new());
-        let value = self.name(&known);
+        let value = self.name(&bound_name);
         let value = self.method(value, "value", Vec::new());
-        let mut some = self.bound(&variable, value, body);
+        let mut some = self.bind(&variable, value, body);
         if name == "optMap" {
             some = self.call("optional.of", vec![some]);
         }
         let none = self.call("optional.none", Vec::new());
         let result = self.call("_?_:_", vec![has_value, some, none]);
-        Ok(match whole {
-            Some(target) => self.bound(TARGET, target, result),
+        Ok(match unbound_target {
+            Some(target) => self.bind(OPTIONAL_TARGET, target, result),
             None => result,
         })
     }
 
-    fn sorted(&mut self, target: Node, args: Vec<Node>) -> Unfolded {
+    fn expand_sort_by(&mut self, target: Node, args: Vec<Node>) -> ExpandResult {
         if matches!(target.expr, Expr::Literal(_) | Expr::Map(_) | Expr::Object { .. }) {
             let text = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
             return Err(Issue { at: target.at, text: text.to_owned() });
         }
-        let input = self.name(SORTED);
-        let keys = self.mapped(input, args)?;
-        let input = self.name(SORTED);
+        let input = self.name(SORT_INPUT);
+        let keys = self.expand_map(input, args)?;
+        let input = self.name(SORT_INPUT);
         let result = self.method(input, "@sortByAssociatedKeys", vec![keys]);
-        Ok(self.bound(SORTED, target, result))
+        Ok(self.bind(SORT_INPUT, target, result))
     }
 }

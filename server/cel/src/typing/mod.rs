@@ -1,13 +1,13 @@
 //! Static types and costs of expressions, with cel-go's rules and messages.
 //!
-//! [`check`] parses an expression and reports type errors. The resulting [`Checked`] has the expression's type, the
-//! variables it reads, and its maximum cost. Pure. Used by the validation of CRD rules and admission policies.
+//! [`check`] parses an expression and reports type errors. The resulting [`CheckedExpression`] has the expression's type,
+//! the variables that it reads, and its maximum cost. Pure. Used by the validation of CRD rules and admission policies.
 
 mod calls;
 mod checker;
 mod cost;
-mod declared;
-mod formatted;
+mod decl_type;
+mod format_checks;
 mod functions;
 pub(super) mod lexer;
 mod macros;
@@ -17,32 +17,32 @@ mod types;
 
 use std::collections::BTreeMap;
 
-pub use declared::{Declared, Objects};
+pub use decl_type::{DeclType, Objects};
 pub(super) use parser::RESERVED;
 pub use types::Type;
 
 use checker::Facts;
-use parser::Unreadable;
-use syntax::{Expr, Node, shown};
+use parser::ParseError;
+use syntax::{Expr, Node, format_issues};
 
 /// Declarations for an expression, and whether it can create patches.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
+pub struct Declarations {
     pub variables: BTreeMap<String, Type>,
     pub objects: Objects,
     pub patches: bool,
 }
 
-impl Names {
+impl Declarations {
     /// Declares a variable and the objects it contains.
-    pub fn add(&mut self, name: &str, declared: &Declared) {
-        self.variables.insert(name.to_owned(), declared.of.clone());
+    pub fn add(&mut self, name: &str, declared: &DeclType) {
+        self.variables.insert(name.to_owned(), declared.cel_type.clone());
         declared.objects(&mut self.objects);
     }
 
     /// Declares an object; field types are in the notation of errors.
     pub fn add_object(&mut self, name: &str, fields: &[(&str, &str)]) {
-        let fields = fields.iter().filter_map(|(field, of)| Some(((*field).to_owned(), functions::written(of)?)));
+        let fields = fields.iter().filter_map(|(field, of)| Some(((*field).to_owned(), functions::parse_type(of)?)));
         self.objects.insert(name.into(), fields.collect());
     }
 }
@@ -52,57 +52,57 @@ const MAX_DEPTH: usize = 250;
 
 /// An expression without type errors.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedExpression {
     node: Node,
     facts: Facts,
     depth: usize,
 }
 
 /// Checks an expression; errors are formatted like those of cel-go.
-pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
+pub fn check(source: &str, declarations: &Declarations) -> Result<CheckedExpression, String> {
     let depth = super::bounds::check(source)?;
-    super::deep(depth, || {
+    super::with_deep_stack(depth, || {
         let parsed = parser::parse(source);
-        if let Err(Unreadable::Issue(issue)) = parsed {
-            return Err(shown(source, vec![issue]));
+        if let Err(ParseError::Issue(issue)) = parsed {
+            return Err(format_issues(source, vec![issue]));
         }
         // The evaluating parser has better syntax errors.
-        super::parse_within(source)?;
+        super::parse_expression(source)?;
         let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
         let (node, count) = parsed.map_err(|_| unreadable())?;
         if node.depth() > MAX_DEPTH {
             return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
         }
-        let facts = checker::check(&node, count, names).map_err(|issues| shown(source, issues))?;
-        let mut issues = checker::literals(&node, &facts, &super::is_literal);
-        issues.extend(formatted::issues(&node, &facts));
+        let facts = checker::check(&node, count, declarations).map_err(|issues| format_issues(source, issues))?;
+        let mut issues = checker::check_literals(&node, &facts, &super::accepts_literal);
+        issues.extend(format_checks::check_templates(&node, &facts));
         if !issues.is_empty() {
-            return Err(shown(source, issues));
+            return Err(format_issues(source, issues));
         }
-        Ok(Checked { node, facts, depth })
+        Ok(CheckedExpression { node, facts, depth })
     })
 }
 
-impl Checked {
-    pub fn gives(&self) -> &Type {
+impl CheckedExpression {
+    pub fn result_type(&self) -> &Type {
         &self.facts.types[self.node.id]
     }
 
     pub fn reads(&self, variable: &str) -> bool {
-        self.facts.reads.contains(variable)
+        self.facts.read_variables.contains(variable)
     }
 
     /// Maximum cost in steps over values of `root`.
-    pub fn cost(&self, root: &Declared) -> u64 {
-        super::deep(self.depth, || cost::estimate(&self.node, &self.facts, root).most)
+    pub fn cost(&self, root: &DeclType) -> u64 {
+        super::with_deep_stack(self.depth, || cost::estimate(&self.node, &self.facts, root).max)
     }
 }
 
-impl Drop for Checked {
+impl Drop for CheckedExpression {
     fn drop(&mut self) {
         let nothing = Node { id: 0, at: 0, expr: Expr::List { items: Vec::new(), optional: Vec::new() } };
         let node = std::mem::replace(&mut self.node, nothing);
-        super::deep(self.depth, || drop(node));
+        super::with_deep_stack(self.depth, || drop(node));
     }
 }
 

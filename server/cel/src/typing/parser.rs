@@ -29,27 +29,27 @@ pub(crate) const RESERVED: &[&str] = &[
 
 /// Reason why an expression cannot be parsed.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(super) enum ParseError {
     Syntax,
     Issue(Issue),
 }
 
-type Read<T> = Result<T, Unreadable>;
+type ParseResult<T> = Result<T, ParseError>;
 
 pub(super) struct Parser {
     tokens: Vec<PositionedToken>,
-    now: usize,
+    position: usize,
     pub(super) next_id: usize,
 }
 
 /// Parses an expression; returns its root node and the number of node IDs.
-pub(super) fn parse(source: &str) -> Read<(Node, usize)> {
-    let tokens = tokenize(source).ok_or(Unreadable::Syntax)?;
-    let mut parser = Parser { tokens, now: 0, next_id: 0 };
+pub(super) fn parse(source: &str) -> ParseResult<(Node, usize)> {
+    let tokens = tokenize(source).ok_or(ParseError::Syntax)?;
+    let mut parser = Parser { tokens, position: 0, next_id: 0 };
     let node = parser.expression()?;
     match parser.peek() {
         Token::End => Ok((node, parser.next_id)),
-        _ => Err(Unreadable::Syntax),
+        _ => Err(ParseError::Syntax),
     }
 }
 
@@ -64,75 +64,75 @@ impl Parser {
     }
 
     fn peek(&self) -> &Token {
-        &self.tokens[self.now.min(self.tokens.len() - 1)].token
+        &self.tokens[self.position.min(self.tokens.len() - 1)].token
     }
 
     fn at(&self) -> usize {
-        self.tokens[self.now.min(self.tokens.len() - 1)].at
+        self.tokens[self.position.min(self.tokens.len() - 1)].at
     }
 
-    fn looks(&self, ahead: usize, mark: &'static str) -> bool {
-        self.tokens.get(self.now + ahead).is_some_and(|word| word.token == Token::Symbol(mark))
+    fn is_symbol_ahead(&self, ahead: usize, mark: &'static str) -> bool {
+        self.tokens.get(self.position + ahead).is_some_and(|word| word.token == Token::Symbol(mark))
     }
 
     /// Consumes a token if it is next, and returns its position.
     fn take(&mut self, mark: &'static str) -> Option<usize> {
         let at = self.at();
-        self.looks(0, mark).then(|| {
-            self.now += 1;
+        self.is_symbol_ahead(0, mark).then(|| {
+            self.position += 1;
             at
         })
     }
 
-    fn want(&mut self, mark: &'static str) -> Read<usize> {
-        self.take(mark).ok_or(Unreadable::Syntax)
+    fn expect(&mut self, mark: &'static str) -> ParseResult<usize> {
+        self.take(mark).ok_or(ParseError::Syntax)
     }
 
-    fn name(&mut self) -> Read<String> {
-        let Token::Name(name) = self.peek().clone() else { return Err(Unreadable::Syntax) };
-        self.now += 1;
+    fn name(&mut self) -> ParseResult<String> {
+        let Token::Name(name) = self.peek().clone() else { return Err(ParseError::Syntax) };
+        self.position += 1;
         Ok(name)
     }
 
-    fn expression(&mut self) -> Read<Node> {
-        let condition = self.any()?;
+    fn expression(&mut self) -> ParseResult<Node> {
+        let condition = self.disjunction()?;
         let Some(at) = self.take("?") else { return Ok(condition) };
-        let yes = self.any()?;
-        self.want(":")?;
+        let yes = self.disjunction()?;
+        self.expect(":")?;
         let no = self.expression()?;
         Ok(self.call(at, "_?_:_", vec![condition, yes, no]))
     }
 
-    fn any(&mut self) -> Read<Node> {
-        self.chain("||", "_||_", Self::all)
+    fn disjunction(&mut self) -> ParseResult<Node> {
+        self.chain("||", "_||_", Self::conjunction)
     }
 
-    fn all(&mut self) -> Read<Node> {
+    fn conjunction(&mut self) -> ParseResult<Node> {
         self.chain("&&", "_&&_", |parser| parser.relation())
     }
 
-    fn chain(&mut self, mark: &'static str, name: &str, term: fn(&mut Self) -> Read<Node>) -> Read<Node> {
-        let (mut terms, mut places) = (vec![Some(term(self)?)], Vec::new());
+    fn chain(&mut self, mark: &'static str, name: &str, term: fn(&mut Self) -> ParseResult<Node>) -> ParseResult<Node> {
+        let (mut terms, mut positions) = (vec![Some(term(self)?)], Vec::new());
         while let Some(at) = self.take(mark) {
-            places.push(at);
+            positions.push(at);
             terms.push(Some(term(self)?));
         }
-        self.balanced(name, &mut terms, &places).ok_or(Unreadable::Syntax)
+        self.balance(name, &mut terms, &positions).ok_or(ParseError::Syntax)
     }
 
-    /// A balanced tree of the terms.
-    fn balanced(&mut self, name: &str, terms: &mut [Option<Node>], places: &[usize]) -> Option<Node> {
-        if places.is_empty() {
+    /// Builds a balanced tree of the terms.
+    fn balance(&mut self, name: &str, terms: &mut [Option<Node>], positions: &[usize]) -> Option<Node> {
+        if positions.is_empty() {
             return terms[0].take();
         }
-        let middle = places.len() / 2;
+        let middle = positions.len() / 2;
         let (before, after) = terms.split_at_mut(middle + 1);
-        let left = self.balanced(name, before, &places[..middle])?;
-        let right = self.balanced(name, after, &places[middle + 1..])?;
-        Some(self.call(places[middle], name, vec![left, right]))
+        let left = self.balance(name, before, &positions[..middle])?;
+        let right = self.balance(name, after, &positions[middle + 1..])?;
+        Some(self.call(positions[middle], name, vec![left, right]))
     }
 
-    fn relation(&mut self) -> Read<Node> {
+    fn relation(&mut self) -> ParseResult<Node> {
         self.operators(Self::sum, |token| match token {
             Token::Symbol("<") => Some("_<_"),
             Token::Symbol("<=") => Some("_<=_"),
@@ -145,7 +145,7 @@ impl Parser {
         })
     }
 
-    fn sum(&mut self) -> Read<Node> {
+    fn sum(&mut self) -> ParseResult<Node> {
         self.operators(Self::product, |token| match token {
             Token::Symbol("+") => Some("_+_"),
             Token::Symbol("-") => Some("_-_"),
@@ -153,7 +153,7 @@ impl Parser {
         })
     }
 
-    fn product(&mut self) -> Read<Node> {
+    fn product(&mut self) -> ParseResult<Node> {
         self.operators(Self::unary, |token| match token {
             Token::Symbol("*") => Some("_*_"),
             Token::Symbol("/") => Some("_/_"),
@@ -165,39 +165,39 @@ impl Parser {
     /// Parses left-associative operators of one precedence.
     fn operators(
         &mut self,
-        operand: fn(&mut Self) -> Read<Node>,
+        operand: fn(&mut Self) -> ParseResult<Node>,
         function: fn(&Token) -> Option<&'static str>,
-    ) -> Read<Node> {
+    ) -> ParseResult<Node> {
         let mut left = operand(self)?;
         loop {
             let at = self.at();
             let Some(name) = function(self.peek()) else { return Ok(left) };
-            self.now += 1;
+            self.position += 1;
             let right = operand(self)?;
             left = self.call(at, name, vec![left, right]);
         }
     }
 
-    fn unary(&mut self) -> Read<Node> {
+    fn unary(&mut self) -> ParseResult<Node> {
         for (mark, name) in [("!", "!_"), ("-", "-_")] {
             // A single minus before a number is part of the literal.
-            if !self.looks(0, mark) || (mark == "-" && self.number_follows()) {
+            if !self.is_symbol_ahead(0, mark) || (mark == "-" && self.is_number_ahead()) {
                 continue;
             }
-            let (at, from) = (self.at(), self.now);
+            let (at, from) = (self.at(), self.position);
             while self.take(mark).is_some() {}
-            let count = self.now - from;
+            let count = self.position - from;
             let member = self.member()?;
             return Ok(if count.is_multiple_of(2) { member } else { self.call(at, name, vec![member]) });
         }
         self.member()
     }
 
-    fn number_follows(&self) -> bool {
-        matches!(self.tokens.get(self.now + 1).map(|word| &word.token), Some(Token::Int(_) | Token::Double))
+    fn is_number_ahead(&self) -> bool {
+        matches!(self.tokens.get(self.position + 1).map(|word| &word.token), Some(Token::Int(_) | Token::Double))
     }
 
-    fn member(&mut self) -> Read<Node> {
+    fn member(&mut self) -> ParseResult<Node> {
         let mut of = self.primary()?;
         loop {
             if let Some(at) = self.take(".") {
@@ -212,14 +212,14 @@ impl Parser {
                 match self.take("(") {
                     Some(open) => {
                         let args = self.arguments()?;
-                        of = macros::method(self, open, name, of, args).map_err(Unreadable::Issue)?;
+                        of = macros::expand_method(self, open, name, of, args).map_err(ParseError::Issue)?;
                     }
                     None => of = self.node(at, Expr::Select { of: Box::new(of), field: name, test: false }),
                 }
             } else if let Some(at) = self.take("[") {
                 let name = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
-                self.want("]")?;
+                self.expect("]")?;
                 of = self.call(at, name, vec![of, index]);
             } else {
                 return Ok(of);
@@ -227,7 +227,7 @@ impl Parser {
         }
     }
 
-    fn arguments(&mut self) -> Read<Vec<Node>> {
+    fn arguments(&mut self) -> ParseResult<Vec<Node>> {
         let mut all = Vec::new();
         if self.take(")").is_some() {
             return Ok(all);
@@ -235,17 +235,17 @@ impl Parser {
         loop {
             all.push(self.expression()?);
             if self.take(",").is_none() {
-                self.want(")")?;
+                self.expect(")")?;
                 return Ok(all);
             }
         }
     }
 
-    fn primary(&mut self) -> Read<Node> {
+    fn primary(&mut self) -> ParseResult<Node> {
         let at = self.at();
         if self.take("(").is_some() {
             let inner = self.expression()?;
-            self.want(")")?;
+            self.expect(")")?;
             return Ok(inner);
         }
         if self.take("[").is_some() {
@@ -254,80 +254,80 @@ impl Parser {
         if self.take("{").is_some() {
             return self.map(at);
         }
-        let leading = self.looks(0, ".");
+        let has_leading_dot = self.is_symbol_ahead(0, ".");
         match self.peek() {
             Token::Name(name) if matches!(name.as_str(), "true" | "false" | "null") => self.literal(at),
-            Token::Name(_) => self.named(at, false),
-            Token::Symbol(".") if leading => {
-                self.now += 1;
-                self.named(at, true)
+            Token::Name(_) => self.name_or_call(at, false),
+            Token::Symbol(".") if has_leading_dot => {
+                self.position += 1;
+                self.name_or_call(at, true)
             }
             _ => self.literal(at),
         }
     }
 
-    fn literal(&mut self, at: usize) -> Read<Node> {
-        let negative = self.take("-").is_some();
+    fn literal(&mut self, at: usize) -> ParseResult<Node> {
+        let is_negative = self.take("-").is_some();
         let token = self.peek().clone();
-        self.now += 1;
+        self.position += 1;
         let literal = match token {
             Token::Int(size) => {
-                let number = if negative { -i128::from(size) } else { i128::from(size) };
-                Literal::Int(i64::try_from(number).map_err(|_| Unreadable::Syntax)?)
+                let number = if is_negative { -i128::from(size) } else { i128::from(size) };
+                Literal::Int(i64::try_from(number).map_err(|_| ParseError::Syntax)?)
             }
             Token::Double => Literal::Double,
-            _ if negative => return Err(Unreadable::Syntax),
+            _ if is_negative => return Err(ParseError::Syntax),
             Token::Uint => Literal::Uint,
             Token::Text(text) => Literal::Text(text),
             Token::Bytes(size) => Literal::Bytes(size),
             Token::Name(name) if name == "null" => Literal::Null,
             Token::Name(name) => Literal::Bool(name == "true"),
-            _ => return Err(Unreadable::Syntax),
+            _ => return Err(ParseError::Syntax),
         };
         Ok(self.node(at, Expr::Literal(literal)))
     }
 
     /// Parses a name, a function call, or an object literal.
-    fn named(&mut self, at: usize, leading: bool) -> Read<Node> {
-        let dot = if leading { "." } else { "" };
-        if let Some(length) = self.object_ahead() {
+    fn name_or_call(&mut self, at: usize, has_leading_dot: bool) -> ParseResult<Node> {
+        let dot = if has_leading_dot { "." } else { "" };
+        if let Some(length) = self.object_name_length() {
             let mut name = dot.to_owned();
             for _ in 0..length {
                 match self.peek() {
                     Token::Name(part) => name.push_str(part),
                     _ => name.push('.'),
                 }
-                self.now += 1;
+                self.position += 1;
             }
-            let open = self.want("{")?;
+            let open = self.expect("{")?;
             return self.object(open, name);
         }
         let name = self.name()?;
         if RESERVED.contains(&name.as_str()) {
-            return Err(Unreadable::Issue(Issue { at, text: format!("reserved identifier: {name}") }));
+            return Err(ParseError::Issue(Issue { at, text: format!("reserved identifier: {name}") }));
         }
         let full = format!("{dot}{name}");
         match self.take("(") {
             Some(open) => {
                 let args = self.arguments()?;
-                macros::function(self, open, full, args).map_err(Unreadable::Issue)
+                macros::expand_function(self, open, full, args).map_err(ParseError::Issue)
             }
             None => Ok(self.node(at, Expr::Name(full))),
         }
     }
 
     /// Number of tokens in the name of an object literal, if one is next.
-    fn object_ahead(&self) -> Option<usize> {
+    fn object_name_length(&self) -> Option<usize> {
         let mut length = 1;
-        while self.looks(length, ".")
-            && matches!(self.tokens.get(self.now + length + 1).map(|word| &word.token), Some(Token::Name(_)))
+        while self.is_symbol_ahead(length, ".")
+            && matches!(self.tokens.get(self.position + length + 1).map(|word| &word.token), Some(Token::Name(_)))
         {
             length += 2;
         }
-        self.looks(length, "{").then_some(length)
+        self.is_symbol_ahead(length, "{").then_some(length)
     }
 
-    fn list(&mut self, at: usize) -> Read<Node> {
+    fn list(&mut self, at: usize) -> ParseResult<Node> {
         let (mut items, mut optional) = (Vec::new(), Vec::new());
         while self.take("]").is_none() {
             if self.take("?").is_some() {
@@ -335,39 +335,39 @@ impl Parser {
             }
             items.push(self.expression()?);
             if self.take(",").is_none() {
-                self.want("]")?;
+                self.expect("]")?;
                 break;
             }
         }
         Ok(self.node(at, Expr::List { items, optional }))
     }
 
-    fn map(&mut self, at: usize) -> Read<Node> {
+    fn map(&mut self, at: usize) -> ParseResult<Node> {
         let mut entries = Vec::new();
         while self.take("}").is_none() {
             let optional = self.take("?").is_some();
             let key = self.expression()?;
-            self.want(":")?;
+            self.expect(":")?;
             let value = self.expression()?;
             entries.push(Entry { key, value, optional });
             if self.take(",").is_none() {
-                self.want("}")?;
+                self.expect("}")?;
                 break;
             }
         }
         Ok(self.node(at, Expr::Map(entries)))
     }
 
-    fn object(&mut self, open: usize, name: String) -> Read<Node> {
+    fn object(&mut self, open: usize, name: String) -> ParseResult<Node> {
         let mut fields = Vec::new();
         while self.take("}").is_none() {
             let optional = self.take("?").is_some();
             let field = self.name()?;
-            let at = self.want(":")?;
+            let at = self.expect(":")?;
             let value = self.expression()?;
             fields.push(Field { at, name: field, value, optional });
             if self.take(",").is_none() {
-                self.want("}")?;
+                self.expect("}")?;
                 break;
             }
         }

@@ -65,26 +65,26 @@ pub(super) struct Fold {
 }
 
 impl Node {
-    /// Calls `see` with all nodes, parents first, and whether the node is inside a call of `format`.
-    pub fn walk<'a>(&'a self, formatted: bool, see: &mut dyn FnMut(&'a Node, bool)) {
-        see(self, formatted);
+    /// Calls `visit` with all nodes, parents first, and whether the node is inside a call of `format`.
+    pub fn walk<'a>(&'a self, formatted: bool, visit: &mut dyn FnMut(&'a Node, bool)) {
+        visit(self, formatted);
         match &self.expr {
             Expr::Literal(_) | Expr::Name(_) => {}
-            Expr::Select { of, .. } => of.walk(formatted, see),
+            Expr::Select { of, .. } => of.walk(formatted, visit),
             Expr::Call { name, target, args } => {
                 let formatted = formatted || name == "format";
-                target.iter().for_each(|target| target.walk(formatted, see));
-                args.iter().for_each(|one| one.walk(formatted, see));
+                target.iter().for_each(|target| target.walk(formatted, visit));
+                args.iter().for_each(|one| one.walk(formatted, visit));
             }
-            Expr::List { items, .. } => items.iter().for_each(|one| one.walk(formatted, see)),
+            Expr::List { items, .. } => items.iter().for_each(|one| one.walk(formatted, visit)),
             Expr::Map(entries) => entries.iter().for_each(|entry| {
-                entry.key.walk(formatted, see);
-                entry.value.walk(formatted, see);
+                entry.key.walk(formatted, visit);
+                entry.value.walk(formatted, visit);
             }),
-            Expr::Object { fields, .. } => fields.iter().for_each(|field| field.value.walk(formatted, see)),
+            Expr::Object { fields, .. } => fields.iter().for_each(|field| field.value.walk(formatted, visit)),
             Expr::Fold(fold) => {
                 for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
-                    part.walk(formatted, see);
+                    part.walk(formatted, visit);
                 }
             }
         }
@@ -97,7 +97,8 @@ impl Node {
             Expr::Literal(_) | Expr::Name(_) => 0,
             Expr::Select { of, .. } => of.depth() + 1,
             Expr::Call { name, target, args } => {
-                let level = target.is_some() || (is_operator(name) && !UNCOUNTED.contains(&name.as_str()));
+                let level =
+                    target.is_some() || (is_operator(name) && !OPERATORS_WITHOUT_DEPTH.contains(&name.as_str()));
                 deepest(&mut target.as_deref().into_iter().chain(args)) + usize::from(level)
             }
             Expr::List { items, .. } => deepest(&mut items.iter()),
@@ -108,10 +109,10 @@ impl Node {
     }
 
     /// The text of a qualified name such as `a.b.c`.
-    pub fn qualified(&self) -> Option<String> {
+    pub fn qualified_name(&self) -> Option<String> {
         match &self.expr {
             Expr::Name(name) => Some(name.clone()),
-            Expr::Select { of, field, test: false } => Some(format!("{}.{field}", of.qualified()?)),
+            Expr::Select { of, field, test: false } => Some(format!("{}.{field}", of.qualified_name()?)),
             _ => None,
         }
     }
@@ -124,8 +125,8 @@ impl Node {
     }
 }
 
-/// Operators whose chains are flat, and signs.
-const UNCOUNTED: [&str; 4] = ["_&&_", "_||_", "!_", "-_"];
+/// Operators that do not add to the depth: those with flat chains, and signs.
+const OPERATORS_WITHOUT_DEPTH: [&str; 4] = ["_&&_", "_||_", "!_", "-_"];
 
 fn is_operator(name: &str) -> bool {
     name == "@in" || name.starts_with('_') && !name.starts_with("__") || name.ends_with('_') && name.len() == 2
@@ -139,21 +140,21 @@ pub(super) struct Issue {
 }
 
 /// Formats errors like cel-go: ordered by position, each with its line and a marker below the position.
-pub(super) fn shown(source: &str, mut issues: Vec<Issue>) -> String {
+pub(super) fn format_issues(source: &str, mut issues: Vec<Issue>) -> String {
     issues.sort_by_key(|issue| issue.at);
-    issues.iter().map(|issue| one_shown(source, issue)).collect::<Vec<_>>().join("\n")
+    issues.iter().map(|issue| format_issue(source, issue)).collect::<Vec<_>>().join("\n")
 }
 
-fn one_shown(source: &str, issue: &Issue) -> String {
+fn format_issue(source: &str, issue: &Issue) -> String {
     let (mut line, mut column) = (1, 0);
     for letter in source.chars().take(issue.at) {
         (line, column) = if letter == '\n' { (line + 1, 0) } else { (line, column + 1) };
     }
-    let shown = source.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
-    let mut letters = shown.chars();
+    let text = source.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
+    let mut letters = text.chars();
     // Wide characters have wide markers.
     let below: String =
         letters.by_ref().take(column).map(|c| if c.len_utf8() > 1 { '\u{ff0e}' } else { '.' }).collect();
     let mark = if letters.next().is_some_and(|c| c.len_utf8() > 1) { '\u{ff3e}' } else { '^' };
-    format!("ERROR: <input>:{line}:{}: {}\n | {shown}\n | {below}{mark}", column + 1, issue.text)
+    format!("ERROR: <input>:{line}:{}: {}\n | {text}\n | {below}{mark}", column + 1, issue.text)
 }

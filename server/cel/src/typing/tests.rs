@@ -26,17 +26,17 @@ fn results_match_kubernetes() {
     let Cases { schemas, cases } = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     let mut wrong = Vec::new();
     for (schema, cases) in cases {
-        let declared = Declared::of_schema(&schemas[&schema], false, "selfType0").unwrap();
-        let mut names = Names::default();
-        names.add("self", &declared);
+        let declared = DeclType::from_schema(&schemas[&schema], false, "selfType0").unwrap();
+        let mut declarations = Declarations::default();
+        declarations.add("self", &declared);
         for Case { rule, gives, cost, refused } in cases {
-            let found = match check(&rule, &names) {
-                Ok(checked) => json!([checked.gives().to_string(), checked.cost(&declared), null]),
+            let found = match check(&rule, &declarations) {
+                Ok(checked) => json!([checked.result_type().to_string(), checked.cost(&declared), null]),
                 Err(text) => json!([null, null, text]),
             };
-            let wanted = json!([gives, cost, refused]);
-            if found != wanted {
-                wrong.push(format!("{rule}\n  found  {found}\n  wanted {wanted}"));
+            let expected = json!([gives, cost, refused]);
+            if found != expected {
+                wrong.push(format!("{rule}\n  found  {found}\n  expected {expected}"));
             }
         }
     }

@@ -103,7 +103,7 @@ impl Type {
         }
     }
 
-    fn nullable(&self) -> bool {
+    fn is_nullable(&self) -> bool {
         matches!(self, Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp | Type::Null)
     }
 }
@@ -139,10 +139,10 @@ impl fmt::Display for Type {
 
 /// Substitution of type parameters.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known(HashMap<Arc<str>, Type>);
+pub(super) struct Substitution(HashMap<Arc<str>, Type>);
 
-impl Known {
-    pub fn put(&mut self, name: Arc<str>, of: Type) {
+impl Substitution {
+    pub fn insert(&mut self, name: Arc<str>, of: Type) {
         self.0.insert(name, of);
     }
 
@@ -154,68 +154,68 @@ impl Known {
     }
 
     /// Substitutes type parameters; with `open`, unbound ones become dynamic.
-    pub fn replace(&self, of: &Type, open: bool) -> Type {
+    pub fn substitute(&self, of: &Type, open: bool) -> Type {
         if let Some(found) = self.find(of) {
-            return self.replace(found, open);
+            return self.substitute(found, open);
         }
         match of {
             Type::Param(_) if open => Type::Dyn,
-            Type::List(item) => Type::list(self.replace(item, open)),
-            Type::Map(pair) => Type::map(self.replace(&pair.0, open), self.replace(&pair.1, open)),
+            Type::List(item) => Type::list(self.substitute(item, open)),
+            Type::Map(pair) => Type::map(self.substitute(&pair.0, open), self.substitute(&pair.1, open)),
             Type::Opaque(name, params) => {
-                Type::Opaque(name.clone(), params.iter().map(|param| self.replace(param, open)).collect())
+                Type::Opaque(name.clone(), params.iter().map(|param| self.substitute(param, open)).collect())
             }
-            Type::Kind(Some(inner)) => Type::kind(self.replace(inner, open)),
+            Type::Kind(Some(inner)) => Type::kind(self.substitute(inner, open)),
             other => other.clone(),
         }
     }
 
-    /// True if the types in one list are pairwise assignable to those in the other. Bindings are kept only on
-    /// success.
-    pub fn fit_all(&mut self, these: &[Type], those: &[Type]) -> bool {
-        let mut learnt = self.clone();
-        let fits = learnt.each(these, those);
-        if fits {
-            *self = learnt;
+    /// Returns true if the types in one list are pairwise assignable to those in the other. Bindings of type parameters
+    /// are kept only on success.
+    pub fn unify_all(&mut self, these: &[Type], those: &[Type]) -> bool {
+        let mut extended = self.clone();
+        let unifies = extended.unify_pairwise(these, those);
+        if unifies {
+            *self = extended;
         }
-        fits
+        unifies
     }
 
-    pub fn fit(&mut self, this: &Type, that: &Type) -> bool {
-        self.fit_all(std::slice::from_ref(this), std::slice::from_ref(that))
+    pub fn unify(&mut self, this: &Type, that: &Type) -> bool {
+        self.unify_all(std::slice::from_ref(this), std::slice::from_ref(that))
     }
 
-    fn each(&mut self, these: &[Type], those: &[Type]) -> bool {
-        these.len() == those.len() && these.iter().zip(those).all(|(this, that)| self.assignable(this, that))
+    fn unify_pairwise(&mut self, these: &[Type], those: &[Type]) -> bool {
+        these.len() == those.len() && these.iter().zip(those).all(|(this, that)| self.unify_types(this, that))
     }
 
-    fn assignable(&mut self, this: &Type, that: &Type) -> bool {
+    fn unify_types(&mut self, this: &Type, that: &Type) -> bool {
         if let Type::Param(name) = that {
-            let (valid, known) = self.stands_for(name, that, this);
+            let (valid, known) = self.bind_param(name, that, this);
             if valid || known {
                 return valid;
             }
         }
         if let Type::Param(name) = this {
-            return self.stands_for(name, this, that).0;
+            return self.bind_param(name, this, that).0;
         }
         if this.is_dyn_or_error() || that.is_dyn_or_error() {
             return true;
         }
         match (this, that) {
-            (Type::Null, other) | (other, Type::Null) => other.nullable(),
+            (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
             (Type::Kind(_), Type::Kind(_)) => true,
-            (Type::List(one), Type::List(other)) => self.assignable(one, other),
+            (Type::List(one), Type::List(other)) => self.unify_types(one, other),
             (Type::Map(one), Type::Map(other)) => {
-                self.assignable(&one.0, &other.0) && self.assignable(&one.1, &other.1)
+                self.unify_types(&one.0, &other.0) && self.unify_types(&one.1, &other.1)
             }
-            (Type::Opaque(one, these), Type::Opaque(other, those)) => one == other && self.each(these, those),
+            (Type::Opaque(one, these), Type::Opaque(other, those)) => one == other && self.unify_pairwise(these, those),
             (one, other) => one == other,
         }
     }
 
-    /// Whether a parameter can be bound to a type, and whether it is already.
-    fn stands_for(&mut self, name: &Arc<str>, param: &Type, of: &Type) -> (bool, bool) {
+    /// Binds a parameter to a type. Returns whether that is possible, and whether the parameter was bound before.
+    fn bind_param(&mut self, name: &Arc<str>, param: &Type, of: &Type) -> (bool, bool) {
         if param == of {
             return (true, true);
         }
@@ -223,16 +223,16 @@ impl Known {
             if found == *of {
                 return (true, true);
             }
-            if !self.assignable(of, &found) {
+            if !self.unify_types(of, &found) {
                 return (false, true);
             }
-            let general = most_general(of, &found).clone();
-            if self.free_of(param, &general) {
+            let general = more_general(of, &found).clone();
+            if self.is_free_of(param, &general) {
                 self.0.insert(name.clone(), general);
             }
             return (true, true);
         }
-        let free = self.free_of(param, of);
+        let free = self.is_free_of(param, of);
         if free {
             self.0.insert(name.clone(), of.clone());
         }
@@ -240,32 +240,32 @@ impl Known {
     }
 
     /// True if a parameter does not occur in a type.
-    fn free_of(&self, param: &Type, within: &Type) -> bool {
+    fn is_free_of(&self, param: &Type, within: &Type) -> bool {
         if param == within {
             return false;
         }
         match within {
-            Type::Param(_) => self.find(within).is_none_or(|found| self.free_of(param, found)),
-            other => other.params().into_iter().all(|inner| self.free_of(param, inner)),
+            Type::Param(_) => self.find(within).is_none_or(|found| self.is_free_of(param, found)),
+            other => other.params().into_iter().all(|inner| self.is_free_of(param, inner)),
         }
     }
 }
 
 /// The more general of two mutually assignable types.
-pub(super) fn most_general<'a>(one: &'a Type, other: &'a Type) -> &'a Type {
-    if less_specific(one, other) { one } else { other }
+pub(super) fn more_general<'a>(one: &'a Type, other: &'a Type) -> &'a Type {
+    if is_less_specific(one, other) { one } else { other }
 }
 
-fn less_specific(one: &Type, other: &Type) -> bool {
+fn is_less_specific(one: &Type, other: &Type) -> bool {
     match (one, other) {
         (Type::Dyn | Type::Param(_), _) => true,
         (_, Type::Dyn | Type::Param(_)) => false,
-        (Type::List(one), Type::List(other)) => less_specific(one, other),
-        (Type::Map(one), Type::Map(other)) => less_specific(&one.0, &other.0) && less_specific(&one.1, &other.1),
+        (Type::List(one), Type::List(other)) => is_less_specific(one, other),
+        (Type::Map(one), Type::Map(other)) => is_less_specific(&one.0, &other.0) && is_less_specific(&one.1, &other.1),
         (Type::Opaque(name, these), Type::Opaque(named, those)) => {
             name == named
                 && these.len() == those.len()
-                && these.iter().zip(those.iter()).all(|(a, b)| less_specific(a, b))
+                && these.iter().zip(those.iter()).all(|(a, b)| is_less_specific(a, b))
         }
         (Type::Kind(_), Type::Kind(_)) => true,
         (one, other) => one == other,

@@ -24,14 +24,14 @@ pub(crate) struct ColorArgs {
 }
 
 impl ColorArgs {
-    /// True if standard output is to be coloured.
-    pub(crate) fn painted(self) -> bool {
+    /// True if output is coloured.
+    pub(crate) fn is_enabled(self) -> bool {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         match self.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => !no_color && !dumb && pager::is_terminal_output(),
+            Color::Auto => !no_color && !is_dumb && pager::is_terminal_output(),
         }
     }
 }
@@ -45,30 +45,31 @@ pub(crate) fn paint(text: &str, color: Option<u8>) -> String {
 }
 
 /// The colour of a cell below a status column's header; `None` for other columns.
-pub(crate) fn of_cell(head: &str, cell: &str) -> Option<u8> {
-    match head {
-        "STATUS" | "PHASE" | "TYPE" | "HEALTH" => of_state(cell),
-        // Not all are ready.
+pub(crate) fn cell_color(header: &str, cell: &str) -> Option<u8> {
+    match header {
+        "STATUS" | "PHASE" | "TYPE" | "HEALTH" => state_color(cell),
+        // Yellow if not all containers are ready.
         "READY" => match cell.split_once('/') {
             Some((ready, all)) if ready != all => Some(YELLOW),
             Some(_) => None,
-            None => of_state(cell),
+            None => state_color(cell),
         },
         _ => None,
     }
 }
 
-fn of_state(state: &str) -> Option<u8> {
+/// The colour of a state: green if good, red if failed, yellow if pending or unknown; `None` for others.
+fn state_color(state: &str) -> Option<u8> {
     let failed =
         ["Error", "Failed", "BackOff", "ImagePull", "Invalid", "OOMKilled", "Evicted", "NotReady", "Lost", "Unhealthy"];
-    let waits =
+    let pending =
         ["Pending", "Terminating", "Unknown", "ContainerCreating", "Init:", "PodInitializing", "Warning", "Degraded"];
     match state {
         "Running" | "Ready" | "Active" | "Bound" | "Succeeded" | "Completed" | "Complete" | "Available" | "Healthy"
         | "True" => Some(GREEN),
         "False" => Some(RED),
         state if failed.iter().any(|word| state.contains(word)) => Some(RED),
-        state if waits.iter().any(|word| state.contains(word)) => Some(YELLOW),
+        state if pending.iter().any(|word| state.contains(word)) => Some(YELLOW),
         _ => None,
     }
 }
@@ -87,7 +88,7 @@ mod tests {
     #[case("READY", "1/1", None)]
     #[case("TYPE", "Warning", Some(YELLOW))]
     #[case("NAME", "Running", None)]
-    fn cells_have_colours(#[case] head: &str, #[case] cell: &str, #[case] expected: Option<u8>) {
-        assert_eq!(of_cell(head, cell), expected);
+    fn cell_colors_follow_the_state(#[case] header: &str, #[case] cell: &str, #[case] expected: Option<u8>) {
+        assert_eq!(cell_color(header, cell), expected);
     }
 }

@@ -11,17 +11,17 @@ pub(crate) struct GoTemplate(String);
 
 impl GoTemplate {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        template(text).map_err(|why| format!("error parsing template {text}, {why}"))?;
+        parse_template(text).map_err(|why| format!("error parsing template {text}, {why}"))?;
         Ok(Self(text.to_owned()))
     }
 
-    pub(super) fn filled(&self, root: &Value) -> Result<String, TemplateError> {
-        template(&self.0)?.execute_to_string(&template_value(root))
+    pub(super) fn render(&self, root: &Value) -> Result<String, TemplateError> {
+        parse_template(&self.0)?.execute_to_string(&to_template_value(root))
     }
 }
 
-fn template(text: &str) -> Result<Template, TemplateError> {
-    Template::new("output").func("exists", exists).func("base64decode", decoded).parse(text)
+fn parse_template(text: &str) -> Result<Template, TemplateError> {
+    Template::new("output").func("exists", exists).func("base64decode", decode_base64).parse(text)
 }
 
 /// kubectl's `exists`: true if the path of keys and indices leads to a value.
@@ -39,21 +39,21 @@ fn exists(arguments: &[TemplateValue]) -> Result<TemplateValue, TemplateError> {
     Ok(TemplateValue::Bool(true))
 }
 
-fn decoded(arguments: &[TemplateValue]) -> Result<TemplateValue, TemplateError> {
+fn decode_base64(arguments: &[TemplateValue]) -> Result<TemplateValue, TemplateError> {
     let text = arguments.first().and_then(TemplateValue::as_str).unwrap_or_default();
     let bytes = STANDARD.decode(text).map_err(|error| TemplateError::Exec(format!("base64 decode failed: {error}")))?;
     Ok(TemplateValue::String(String::from_utf8_lossy(&bytes).as_ref().into()))
 }
 
-fn template_value(value: &Value) -> TemplateValue {
+fn to_template_value(value: &Value) -> TemplateValue {
     match value {
         Value::Null => TemplateValue::Nil,
         Value::Bool(flag) => TemplateValue::Bool(*flag),
         Value::Number(number) => TemplateValue::Float(number.as_f64().unwrap_or_default()),
         Value::String(text) => TemplateValue::String(text.as_str().into()),
-        Value::Array(items) => TemplateValue::List(items.iter().map(template_value).collect()),
+        Value::Array(items) => TemplateValue::List(items.iter().map(to_template_value).collect()),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| (name.as_str().into(), template_value(value)));
+            let fields = fields.iter().map(|(name, value)| (name.as_str().into(), to_template_value(value)));
             TemplateValue::Map(std::sync::Arc::new(fields.collect()))
         }
     }

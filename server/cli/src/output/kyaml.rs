@@ -6,7 +6,7 @@ use serde_json::Value;
 const AMBIGUOUS: [&str; 10] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"];
 
 /// Renders a document with its `---` marker.
-pub(super) fn written(document: &Value) -> String {
+pub(super) fn render(document: &Value) -> String {
     let mut text = "---\n".to_owned();
     write(&mut text, document, 0);
     text.push('\n');
@@ -21,7 +21,7 @@ fn write(text: &mut String, value: &Value, indent: usize) {
             fields.sort_by_key(|(name, _)| *name);
             text.push_str("{\n");
             for (name, field) in fields {
-                text.push_str(&format!("{deeper}{}: ", key(name)));
+                text.push_str(&format!("{deeper}{}: ", quote_key(name)));
                 write(text, field, indent + 2);
                 text.push_str(",\n");
             }
@@ -50,10 +50,10 @@ fn write(text: &mut String, value: &Value, indent: usize) {
 }
 
 /// Quotes keys that could be read as something other than a string.
-fn key(name: &str) -> String {
-    let begins = name.chars().next().is_some_and(|first| first.is_ascii_alphabetic());
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
-    match begins && plain && !AMBIGUOUS.contains(&name.to_ascii_lowercase().as_str()) {
+fn quote_key(name: &str) -> String {
+    let begins_with_letter = name.chars().next().is_some_and(|first| first.is_ascii_alphabetic());
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
+    match begins_with_letter && is_plain && !AMBIGUOUS.contains(&name.to_ascii_lowercase().as_str()) {
         true => name.to_owned(),
         false => Value::from(name).to_string(),
     }
@@ -71,7 +71,7 @@ mod tests {
         let expected = "---\n{\n  apiVersion: \"v1\",\n  kind: \"Service\",\n  metadata: {\n    annotations: {\n      \"on\": \"a\\nb\",\n      x.y/z: \"1\",\n    },\n    \
             labels: {},\n    name: \"no\",\n  },\n  spec: {\n    clusterIPs: [\n      \"10.0.0.1\",\n    ],\n    ports: [{\n      port: 80,\n    }, {\n      port: 443,\n    }],\n    \
             ready: true,\n    tries: [],\n  },\n}\n";
-        let output = written(&document);
+        let output = render(&document);
         assert_eq!(output, expected, "{output}");
         assert_eq!(serde_saphyr::from_str::<Value>(&output).unwrap(), document);
     }

@@ -7,7 +7,7 @@ use crowsnest_plan::overriding::yaml;
 use serde_json::Value;
 
 use columns::CustomColumns;
-pub(crate) use columns::relaxed;
+pub(crate) use columns::parse_relaxed_path;
 use go::GoTemplate;
 use path::PathTemplate;
 
@@ -18,8 +18,8 @@ mod kyaml;
 mod path;
 pub mod terminal;
 
-/// Alternative names and spellings that take a template.
-const TEMPLATES: [&str; 8] = [
+/// Formats that all verbs accept: JSON, and those with a template.
+const TEMPLATE_FORMATS: [&str; 8] = [
     "go-template",
     "go-template-file",
     "jsonpath",
@@ -49,27 +49,27 @@ pub(crate) enum Format {
 
 impl Format {
     /// Parses a format of `kubectl get`.
-    pub(crate) fn of_objects(text: &str) -> Result<Self, String> {
-        Self::read(text, &["custom-columns", "custom-columns-file", "kyaml", "name", "wide", "yaml"])
+    pub(crate) fn parse_for_objects(text: &str) -> Result<Self, String> {
+        Self::parse(text, &["custom-columns", "custom-columns-file", "kyaml", "name", "wide", "yaml"])
     }
 
-    /// Parses a format of verbs that print single objects, as `kubectl apply`.
-    pub(crate) fn of_an_object(text: &str) -> Result<Self, String> {
-        Self::read(text, &["kyaml", "name", "yaml"])
+    /// Parses a format of verbs that print single objects, such as `kubectl apply`.
+    pub(crate) fn parse_for_object(text: &str) -> Result<Self, String> {
+        Self::parse(text, &["kyaml", "name", "yaml"])
     }
 
     /// Parses a format of verbs that print search hits.
-    pub(crate) fn of_hits(text: &str) -> Result<Self, String> {
-        Self::read(
+    pub(crate) fn parse_for_hits(text: &str) -> Result<Self, String> {
+        Self::parse(
             text,
             &["csv", "custom-columns", "custom-columns-file", "jsonl", "kyaml", "name", "table", "wide", "yaml"],
         )
     }
 
-    fn read(text: &str, more: &[&str]) -> Result<Self, String> {
+    fn parse(text: &str, additional: &[&str]) -> Result<Self, String> {
         let (format, template) = text.split_once('=').map_or((text, None), |(format, rest)| (format, Some(rest)));
-        if !TEMPLATES.contains(&format) && !more.contains(&format) {
-            return Err(unknown(text, more));
+        if !TEMPLATE_FORMATS.contains(&format) && !additional.contains(&format) {
+            return Err(unknown_format_error(text, additional));
         }
         match format {
             "custom-columns" | "custom-columns-file" => {
@@ -77,7 +77,7 @@ impl Format {
                 let given = given.ok_or("custom-columns format specified but no custom columns given")?;
                 return match format {
                     "custom-columns" => CustomColumns::parse(given),
-                    _ => CustomColumns::parse_file(&file(given)?),
+                    _ => CustomColumns::parse_file(&read_template_file(given)?),
                 }
                 .map(Self::CustomColumns);
             }
@@ -96,10 +96,12 @@ impl Format {
             ("table", None) => Ok(Self::Table),
             ("jsonpath", _) => PathTemplate::parse(given()?).map(Self::JsonPath),
             ("jsonpath-as-json", _) => PathTemplate::parse(given()?).map(Self::JsonPathAsJson),
-            ("jsonpath-file", _) => PathTemplate::parse(&file(given()?)?).map(Self::JsonPath),
+            ("jsonpath-file", _) => PathTemplate::parse(&read_template_file(given()?)?).map(Self::JsonPath),
             ("go-template" | "template", _) => GoTemplate::parse(given()?).map(Self::GoTemplate),
-            ("go-template-file" | "templatefile", _) => GoTemplate::parse(&file(given()?)?).map(Self::GoTemplate),
-            _ => Err(unknown(text, more)),
+            ("go-template-file" | "templatefile", _) => {
+                GoTemplate::parse(&read_template_file(given()?)?).map(Self::GoTemplate)
+            }
+            _ => Err(unknown_format_error(text, additional)),
         }
     }
 
@@ -118,16 +120,16 @@ impl Format {
         match self {
             Self::Json | Self::Table | Self::Wide | Self::Csv => writeln!(out, "{document:#}")?,
             Self::Jsonl => items(document).iter().try_for_each(|item| writeln!(out, "{item}"))?,
-            Self::Yaml => out.write_all(yaml::written(document).as_bytes())?,
-            Self::Kyaml => out.write_all(kyaml::written(document).as_bytes())?,
+            Self::Yaml => out.write_all(yaml::to_yaml(document).as_bytes())?,
+            Self::Kyaml => out.write_all(kyaml::render(document).as_bytes())?,
             Self::Name => items(document).iter().try_for_each(|item| writeln!(out, "{}", name(item)))?,
-            Self::JsonPath(template) => out.write_all(template.filled(document).as_bytes())?,
+            Self::JsonPath(template) => out.write_all(template.render(document).as_bytes())?,
             Self::JsonPathAsJson(template) => {
-                let found = serde_json::to_string_pretty(&template.found(document));
+                let found = serde_json::to_string_pretty(&template.find(document));
                 writeln!(out, "{}", found.context("cannot print the result")?)?;
             }
             Self::GoTemplate(template) => {
-                let filled = template.filled(document).map_err(|why| anyhow!("error executing template: {why}"))?;
+                let filled = template.render(document).map_err(|why| anyhow!("error executing template: {why}"))?;
                 out.write_all(filled.as_bytes())?;
             }
             Self::CustomColumns(columns) => columns.write(out, items(document), true)?,
@@ -136,7 +138,7 @@ impl Format {
     }
 
     /// Prints one more document of a stream of documents.
-    pub(crate) fn next(
+    pub(crate) fn print_next(
         &self,
         out: &mut impl Write,
         document: &Value,
@@ -161,19 +163,19 @@ pub(crate) fn items(document: &Value) -> &[Value] {
     }
 }
 
-fn file(name: &str) -> Result<String, String> {
+fn read_template_file(name: &str) -> Result<String, String> {
     std::fs::read_to_string(name).map_err(|error| format!("error reading template {name}, {error}"))
 }
 
-fn unknown(text: &str, more: &[&str]) -> String {
-    let mut known: Vec<&str> = TEMPLATES.iter().chain(more).copied().collect();
+fn unknown_format_error(text: &str, additional: &[&str]) -> String {
+    let mut known: Vec<&str> = TEMPLATE_FORMATS.iter().chain(additional).copied().collect();
     known.sort_unstable();
     let known = known.join(", ");
     format!("unable to match a printer suitable for the output format {text:?}, allowed formats are: {known}")
 }
 
 /// Writes a line of CSV; cells with commas, quotes or line breaks are quoted.
-pub(crate) fn csv(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
+pub(crate) fn write_csv_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
     let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
         false => cell.clone(),
@@ -187,11 +189,11 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn printed(format: &str, document: &Value) -> Result<String, String> {
+    fn print(format: &str, document: &Value) -> Result<String, String> {
         let mut out = Vec::new();
-        let named = |item: &Value| format!("kind/{}", item["metadata"]["name"].as_str().unwrap_or_default());
-        let format = Format::read(format, &["csv", "custom-columns", "jsonl", "name", "wide", "yaml"])?;
-        format.print(&mut out, document, named).map_err(|error| error.to_string())?;
+        let object_name = |item: &Value| format!("kind/{}", item["metadata"]["name"].as_str().unwrap_or_default());
+        let format = Format::parse(format, &["csv", "custom-columns", "jsonl", "name", "wide", "yaml"])?;
+        format.print(&mut out, document, object_name).map_err(|error| error.to_string())?;
         String::from_utf8(out).map_err(|error| error.to_string())
     }
 
@@ -222,8 +224,8 @@ mod tests {
         "NAME   A     ON\nc      1,b   true\n"
     )]
     #[case("custom-columns=L:metadata.labels.a\\.b/c,X:.spec.x", "L   X\nd   <none>\n")]
-    fn formats(#[case] format: &str, #[case] expected: &str) {
-        assert_eq!(printed(format, &object()).as_deref(), Ok(expected));
+    fn objects_are_printed(#[case] format: &str, #[case] expected: &str) {
+        assert_eq!(print(format, &object()).as_deref(), Ok(expected));
     }
 
     #[rstest]
@@ -231,8 +233,8 @@ mod tests {
     #[case("jsonpath={.items[*].metadata.name}", "c e")]
     #[case("go-template={{range .items}}{{.metadata.name}} {{end}}", "c e ")]
     #[case("custom-columns=NAME:.metadata.name", "NAME\nc\ne\n")]
-    fn lists(#[case] format: &str, #[case] expected: &str) {
-        assert_eq!(printed(format, &list()).as_deref(), Ok(expected));
+    fn lists_are_printed(#[case] format: &str, #[case] expected: &str) {
+        assert_eq!(print(format, &list()).as_deref(), Ok(expected));
     }
 
     #[rstest]
@@ -248,12 +250,12 @@ mod tests {
     #[case("custom-columns=", "custom-columns format specified but no custom columns given")]
     #[case("custom-columns=NAME", "unexpected custom-columns spec: NAME, expected <header>:<json-path-expr>")]
     fn invalid_formats_are_rejected(#[case] format: &str, #[case] expected: &str) {
-        let refused = printed(format, &object()).unwrap_err();
+        let refused = print(format, &object()).unwrap_err();
         assert!(refused.starts_with(expected), "{refused}");
     }
 
     #[test]
-    fn columns_of_a_file() {
+    fn column_files_are_parsed() {
         let columns = CustomColumns::parse_file("NAME           ON\nmetadata.name  {.spec.on}\n").unwrap();
         let mut out = Vec::new();
         columns.write(&mut out, &[object()], true).unwrap();
@@ -265,9 +267,9 @@ mod tests {
     fn documents_are_separated() {
         let render = |format: &str| {
             let mut out = Vec::new();
-            let format = Format::of_objects(format).unwrap();
+            let format = Format::parse_for_objects(format).unwrap();
             for (at, name) in ["a", "b"].into_iter().enumerate() {
-                format.next(&mut out, &json!({"metadata": {"name": name}}), at == 0, |_| String::new()).unwrap();
+                format.print_next(&mut out, &json!({"metadata": {"name": name}}), at == 0, |_| String::new()).unwrap();
             }
             String::from_utf8(out).unwrap()
         };
@@ -278,7 +280,7 @@ mod tests {
     #[test]
     fn csv_cells_are_quoted_if_necessary() {
         let mut out = Vec::new();
-        csv(&mut out, &["a".to_owned(), "b,\"c\"".to_owned(), String::new()]).unwrap();
+        write_csv_line(&mut out, &["a".to_owned(), "b,\"c\"".to_owned(), String::new()]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a,\"b,\"\"c\"\"\",\n");
     }
 }

@@ -17,11 +17,11 @@ pub fn stderr() -> Terminal<io::StderrLock<'static>> {
 }
 
 /// Escapes the control characters of a table cell.
-pub(crate) fn shown(cell: &str) -> Cow<'_, str> {
+pub(crate) fn escape(cell: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(cell);
     if cell.chars().any(char::is_control) {
         let mut text = String::with_capacity(cell.len() + 8);
-        cell.chars().for_each(|c| show(c, &mut text));
+        cell.chars().for_each(|c| escape_char(c, &mut text));
         out = Cow::Owned(text);
     }
     out
@@ -29,7 +29,7 @@ pub(crate) fn shown(cell: &str) -> Cow<'_, str> {
 
 /// Escapes a control character: caret notation for most, Rust escapes for `\r` and others. Line breaks and tabs are
 /// kept.
-fn show(c: char, out: &mut String) {
+fn escape_char(c: char, out: &mut String) {
     match c {
         '\n' | '\t' => out.push(c),
         '\r' => out.push_str("\\r"),
@@ -44,81 +44,83 @@ fn show(c: char, out: &mut String) {
 pub struct Terminal<W: Write> {
     inner: W,
     /// An incomplete character or escape sequence from the previous write.
-    held: Vec<u8>,
+    pending: Vec<u8>,
 }
 
-/// Length of the longest colour sequence: `ESC [ 3 1 m`.
-const LONGEST: usize = 5;
+/// Length in bytes of the longest colour sequence: `ESC [ 3 1 m`.
+const MAX_SEQUENCE_BYTES: usize = 5;
 
 impl<W: Write> Terminal<W> {
     fn new(inner: W) -> Self {
-        Self { inner, held: Vec::new() }
+        Self { inner, pending: Vec::new() }
     }
 
     /// Escapes and writes an incomplete sequence.
-    fn release(&mut self) -> io::Result<()> {
-        let held = std::mem::take(&mut self.held);
-        self.inner.write_all(shown(&String::from_utf8_lossy(&held)).as_bytes())
+    fn flush_pending(&mut self) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        self.inner.write_all(escape(&String::from_utf8_lossy(&pending)).as_bytes())
     }
 
-    fn text(&mut self, text: &str) -> io::Result<()> {
+    fn write_text(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text;
         while let Some(at) = rest.find('\x1b') {
-            self.inner.write_all(shown(&rest[..at]).as_bytes())?;
+            self.inner.write_all(escape(&rest[..at]).as_bytes())?;
             rest = &rest[at..];
-            match colored(rest) {
-                Sequence::Ours(length) => {
+            match match_color_sequence(rest) {
+                EscapeSequence::Color(length) => {
                     self.inner.write_all(&rest.as_bytes()[..length])?;
                     rest = &rest[length..];
                 }
-                Sequence::Begun => {
-                    self.held = rest.as_bytes().to_vec();
+                EscapeSequence::Incomplete => {
+                    self.pending = rest.as_bytes().to_vec();
                     return Ok(());
                 }
-                Sequence::Other => {
+                EscapeSequence::Other => {
                     self.inner.write_all(b"^[")?;
                     rest = &rest[1..];
                 }
             }
         }
-        self.inner.write_all(shown(rest).as_bytes())
+        self.inner.write_all(escape(rest).as_bytes())
     }
 }
 
-enum Sequence {
+enum EscapeSequence {
     /// A colour sequence of so many bytes.
-    Ours(usize),
+    Color(usize),
     /// Possibly the start of a colour sequence.
-    Begun,
+    Incomplete,
     Other,
 }
 
-fn colored(text: &str) -> Sequence {
+fn match_color_sequence(text: &str) -> EscapeSequence {
     let codes = [0, RED, GREEN, YELLOW, CYAN].map(|code| format!("\x1b[{code}m"));
     match codes.iter().find(|code| text.starts_with(code.as_str())) {
-        Some(code) => Sequence::Ours(code.len()),
-        None if text.len() < LONGEST && codes.iter().any(|code| code.starts_with(text)) => Sequence::Begun,
-        None => Sequence::Other,
+        Some(code) => EscapeSequence::Color(code.len()),
+        None if text.len() < MAX_SEQUENCE_BYTES && codes.iter().any(|code| code.starts_with(text)) => {
+            EscapeSequence::Incomplete
+        }
+        None => EscapeSequence::Other,
     }
 }
 
 impl<W: Write> Write for Terminal<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut all = std::mem::take(&mut self.held);
+        let mut all = std::mem::take(&mut self.pending);
         all.extend_from_slice(bytes);
         let mut rest = all.as_slice();
         while !rest.is_empty() {
             match std::str::from_utf8(rest) {
                 Ok(text) => {
-                    self.text(text)?;
+                    self.write_text(text)?;
                     break;
                 }
                 Err(error) => {
                     let (valid, after) = rest.split_at(error.valid_up_to());
-                    self.text(&String::from_utf8_lossy(valid))?;
+                    self.write_text(&String::from_utf8_lossy(valid))?;
                     let Some(length) = error.error_len() else {
                         // The rest of the character arrives with the next write.
-                        self.held.extend_from_slice(after);
+                        self.pending.extend_from_slice(after);
                         break;
                     };
                     self.inner.write_all("\u{fffd}".as_bytes())?;
@@ -130,7 +132,7 @@ impl<W: Write> Write for Terminal<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.release()?;
+        self.flush_pending()?;
         self.inner.flush()
     }
 }
@@ -138,7 +140,7 @@ impl<W: Write> Write for Terminal<W> {
 impl<W: Write> Drop for Terminal<W> {
     fn drop(&mut self) {
         // A destructor cannot report the error.
-        drop(self.release());
+        drop(self.flush_pending());
     }
 }
 
@@ -148,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    fn written(parts: &[&[u8]]) -> String {
+    fn write_parts(parts: &[&[u8]]) -> String {
         let mut out = Vec::new();
         let mut terminal = Terminal::new(&mut out);
         parts.iter().for_each(|part| terminal.write_all(part).unwrap());
@@ -170,14 +172,14 @@ mod tests {
     #[case::no_utf8(b"a\xff\xfeb", "a\u{fffd}\u{fffd}b")]
     fn control_characters_are_shown(#[case] calls: &[u8], #[case] expected: &str) {
         let calls: Vec<&[u8]> = calls.split(|byte| *byte == b'|').collect();
-        assert_eq!(written(&calls), expected);
+        assert_eq!(write_parts(&calls), expected);
     }
 
     proptest! {
         #[test]
         fn no_control_character_passes(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 0..6)) {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-            let mut text = written(&parts);
+            let mut text = write_parts(&parts);
             for code in [0, RED, GREEN, YELLOW, CYAN] {
                 text = text.replace(&format!("\x1b[{code}m"), "");
             }

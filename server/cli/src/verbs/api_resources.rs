@@ -9,16 +9,16 @@ use crowsnest_members::{ApiResource, ApiResources};
 use serde_json::{Value, json};
 
 use super::get::{OperationScope, is_broken_pipe};
+use crate::clients;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::Format;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
 
 /// Flags that select the API server.
 #[derive(Debug, Args)]
-struct ServedArgs {
+struct ServerArgs {
     /// Member cluster to query [default: the control plane]
     #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
     cluster: Option<String>,
@@ -63,10 +63,10 @@ pub struct ApiResourcesArgs {
     /// Output format: wide (with verbs and categories), name, json or yaml
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Accepted for kubectl's sake; discovery is never cached
+    /// Accepted for compatibility with kubectl; discovery is never cached
     #[arg(long, hide = true)]
     cached: bool,
-    /// Accepted for karmadactl's sake; the output has no managed fields
+    /// Accepted for compatibility with karmadactl; the output has no managed fields
     #[arg(long, hide = true)]
     show_managed_fields: bool,
     /// Sort the list by name or kind [default: by group]
@@ -75,20 +75,20 @@ pub struct ApiResourcesArgs {
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
-    served: ServedArgs,
+    server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  crowsnest api-versions\n  crowsnest api-versions --cluster member1")]
 pub struct ApiVersionsArgs {
     #[command(flatten)]
-    served: ServedArgs,
+    server: ServerArgs,
 }
 
-impl ServedArgs {
-    async fn ask(&self) -> anyhow::Result<ApiResources> {
+impl ServerArgs {
+    async fn discover(&self) -> anyhow::Result<ApiResources> {
         let config = self.connection.config().await?;
-        let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
+        let client = clients::client(config, self.cluster.as_deref(), self.operation_scope)?;
         let served = crowsnest_members::discovery::discover(&client).await?;
         for group in &served.stale {
             writeln!(
@@ -101,20 +101,20 @@ impl ServedArgs {
 }
 
 pub(crate) async fn run_resources(args: ApiResourcesArgs) -> anyhow::Result<ExitCode> {
-    let served = args.served.ask().await?;
+    let served = args.server.discover().await?;
     pager::begin();
-    finished(print(&mut terminal::stdout(), &args, &served))
+    ignore_broken_pipe(print(&mut terminal::stdout(), &args, &served))
 }
 
 pub(crate) async fn run_versions(args: ApiVersionsArgs) -> anyhow::Result<ExitCode> {
-    let served = args.served.ask().await?;
+    let served = args.server.discover().await?;
     let versions: BTreeSet<String> = served.resources.iter().map(|resource| resource.gvr.api_version()).collect();
     let mut out = terminal::stdout();
-    finished(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
+    ignore_broken_pipe(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
 }
 
 /// Treats a closed pipe as success.
-fn finished(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+fn ignore_broken_pipe(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     match printed {
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(ExitCode::SUCCESS),
@@ -122,7 +122,7 @@ fn finished(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
 }
 
 impl ApiResourcesArgs {
-    fn wants(&self, resource: &ApiResource) -> bool {
+    fn matches(&self, resource: &ApiResource) -> bool {
         self.api_group.as_ref().is_none_or(|group| *group == *resource.gvr.group)
             && self.namespaced.is_none_or(|namespaced| namespaced == resource.namespaced)
             && self.verbs.iter().all(|verb| resource.verbs.contains(verb))
@@ -131,36 +131,37 @@ impl ApiResourcesArgs {
 }
 
 fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -> anyhow::Result<()> {
-    let mut found: Vec<&ApiResource> = served.preferred().into_iter().filter(|resource| args.wants(resource)).collect();
+    let mut found: Vec<&ApiResource> =
+        served.preferred().into_iter().filter(|resource| args.matches(resource)).collect();
     match args.sort_by {
         Some(SortBy::Name) => found.sort_by(|one, other| one.gvr.resource.cmp(&other.gvr.resource)),
         Some(SortBy::Kind) => found.sort_by(|one, other| one.kind.cmp(&other.kind)),
         None => found.sort_by(|one, other| {
-            let of = |resource: &ApiResource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string());
-            of(one).cmp(&of(other))
+            let sort_key = |resource: &ApiResource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string());
+            sort_key(one).cmp(&sort_key(other))
         }),
     }
     match args.output {
         Some(Output::Name) => {
             return Ok(found.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
         }
-        Some(Output::Json) => return Format::Json.print(out, &list(&found), |_| String::new()),
-        Some(Output::Yaml) => return Format::Yaml.print(out, &list(&found), |_| String::new()),
+        Some(Output::Json) => return Format::Json.print(out, &api_resource_list(&found), |_| String::new()),
+        Some(Output::Yaml) => return Format::Yaml.print(out, &api_resource_list(&found), |_| String::new()),
         Some(Output::Wide) | None => {}
     }
-    let wide = args.output == Some(Output::Wide);
-    let mut heads = vec!["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"];
-    if wide {
-        heads.extend(["VERBS", "CATEGORIES"]);
+    let is_wide = args.output == Some(Output::Wide);
+    let mut headers = vec!["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"];
+    if is_wide {
+        headers.extend(["VERBS", "CATEGORIES"]);
     }
-    let heads: Vec<String> = heads.into_iter().map(str::to_owned).collect();
-    let rows = found.iter().map(|resource| row(resource, wide));
-    let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
+    let headers: Vec<String> = headers.into_iter().map(str::to_owned).collect();
+    let rows = found.iter().map(|resource| row(resource, is_wide));
+    let rows: Vec<Vec<String>> = (!args.no_headers).then_some(headers).into_iter().chain(rows).collect();
     Ok(columns::write(out, &rows)?)
 }
 
 /// An APIResourceList of all groups, as kubectl prints it.
-fn list(found: &[&ApiResource]) -> Value {
+fn api_resource_list(found: &[&ApiResource]) -> Value {
     let one = |resource: &&ApiResource| {
         json!({"name": &*resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
             "group": &*resource.gvr.group, "version": &*resource.gvr.version, "kind": resource.kind,
@@ -170,7 +171,7 @@ fn list(found: &[&ApiResource]) -> Value {
         "resources": found.iter().map(one).collect::<Vec<_>>()})
 }
 
-fn row(resource: &ApiResource, wide: bool) -> Vec<String> {
+fn row(resource: &ApiResource, is_wide: bool) -> Vec<String> {
     let joined = |words: Vec<&str>| words.join(",");
     let mut cells = vec![
         resource.gvr.resource.to_string(),
@@ -179,7 +180,7 @@ fn row(resource: &ApiResource, wide: bool) -> Vec<String> {
         resource.namespaced.to_string(),
         resource.kind.clone(),
     ];
-    if wide {
+    if is_wide {
         cells.push(joined(resource.verbs.iter().map(String::as_str).collect()));
         cells.push(resource.categories.join(","));
     }

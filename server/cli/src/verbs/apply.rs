@@ -8,27 +8,27 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use crowsnest_api::names::policy_name;
 use crowsnest_apimachinery::names::Gvk;
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_members::{ApiResource, ApiResources};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::get::ask::{self, answered, warnings};
+use super::get::requests::{self, send_request, warnings};
 use super::plan::set_namespace;
+use crate::clients::{self, explain_failure};
 use crate::connection::ConnectionArgs;
 use crate::object::text;
 use crate::output::Format;
 use crate::output::terminal;
-use crate::reach::{self, failure};
 use crate::sources::SourceArgs;
-use prune::{Applied, PruneArgs};
+use prune::{AppliedObjects, PruneArgs};
 
 mod prune;
 
-const POLICIES: &str = "policy.karmada.io/v1alpha1";
+const POLICY_API_VERSION: &str = "policy.karmada.io/v1alpha1";
 /// Group suffix of the control plane's own kinds, which are not propagated.
-const OURS: &str = ".karmada.io";
+const KARMADA_GROUP_SUFFIX: &str = ".karmada.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {
@@ -52,7 +52,7 @@ pub(crate) enum Validation {
 
 impl Validation {
     /// The value in the API.
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "Strict",
             Self::Warn => "Warn",
@@ -86,13 +86,13 @@ pub struct ApplyArgs {
     /// Take over fields that other managers own
     #[arg(long)]
     force_conflicts: bool,
-    /// Accepted for kubectl's sake; apply is always server-side
+    /// Accepted for compatibility with kubectl; apply is always server-side
     #[arg(long, hide = true)]
     server_side: bool,
-    /// Accepted for kubectl's sake; only --force-conflicts takes over fields
+    /// Accepted for compatibility with kubectl; only --force-conflicts takes over fields
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     overwrite: Option<bool>,
-    /// Accepted for kubectl's sake; the server merges by its own schemas
+    /// Accepted for compatibility with kubectl; the server merges by its own schemas
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     openapi_patch: Option<bool>,
     /// Rejected, as kubectl rejects it with --server-side
@@ -110,7 +110,7 @@ pub struct ApplyArgs {
     #[arg(long, default_value = "crowsnest-apply", value_name = "NAME")]
     field_manager: String,
     /// Output format: json, yaml, name, jsonpath=TEMPLATE or go-template=TEMPLATE [default: one line per object]
-    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::parse_for_object)]
     output: Option<Format>,
     /// Show metadata.managedFields in JSON and YAML
     #[arg(long, hide_short_help = true)]
@@ -119,8 +119,8 @@ pub struct ApplyArgs {
     connection: ConnectionArgs,
 }
 
-/// Options of write requests.
-pub(crate) struct Writing<'a> {
+/// Sends write requests for manifests with common options.
+pub(crate) struct ManifestWriter<'a> {
     pub(crate) client: &'a kube::Client,
     pub(crate) dry_run: DryRun,
     pub(crate) force: bool,
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let selector = args.selector.as_deref();
-    let prune = args.prune.wanted(selector)?;
+    let prune = args.prune.is_requested(selector)?;
     let mut objects = args.sources.objects().await?;
     if let Some(selector) = selector {
         let selector = Selector::parse(selector).map_err(|why| anyhow!("-l {selector}: {why}"))?;
@@ -150,9 +150,9 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
     if !args.clusters.is_empty() {
-        known(&args.clusters, &ask::clusters(&client).await?)?;
+        check_clusters_exist(&args.clusters, &requests::list_clusters(&client).await?)?;
     }
-    let writing = Writing {
+    let writer = ManifestWriter {
         client: &client,
         dry_run: args.dry_run,
         force: args.force_conflicts,
@@ -161,54 +161,54 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         subresource: args.subresource.as_deref(),
     };
     let mut served = crowsnest_members::discovery::discover(&client).await?;
-    let mut all = Applied::default();
+    let mut applied_objects = AppliedObjects::default();
     for mut object in objects {
-        if find(&served, &object).is_none() {
+        if find_resource(&served, &object).is_none() {
             // An earlier object may have been the CustomResourceDefinition of this one.
             served = crowsnest_members::discovery::discover(&client).await?;
         }
         set_namespace(&mut object, &served, args.namespace.as_deref(), &default)?;
-        let mut wanted = vec![object.clone()];
+        let mut manifests = vec![object.clone()];
         if (args.all_clusters || !args.clusters.is_empty()) && is_propagated(&object) {
-            wanted.push(policy(&object, &args.clusters, false)?);
+            manifests.push(build_policy(&object, &args.clusters, false)?);
         }
-        for object in wanted {
-            let (mut applied, how) = writing.apply(&served, &object).await?;
-            all.note(&applied);
+        for object in manifests {
+            let (mut applied, how) = writer.apply(&served, &object).await?;
+            applied_objects.record(&applied);
             if !args.show_managed_fields
                 && let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut)
             {
                 metadata.remove("managedFields");
             }
-            let name = named(&served, &applied);
+            let name = display_name(&served, &applied);
             let mut out = io::stdout().lock();
             match &args.output {
-                None => writeln!(out, "{name} {how}{}", writing.suffix())?,
-                Some(format) => format.next(&mut out, &applied, true, |_| name.clone())?,
+                None => writeln!(out, "{name} {how}{}", writer.dry_run_suffix())?,
+                Some(format) => format.print_next(&mut out, &applied, true, |_| name.clone())?,
             }
         }
     }
     if prune {
-        args.prune.prune(&writing, &served, &all, selector).await?;
+        args.prune.prune(&writer, &served, &applied_objects, selector).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn known(named: &[String], there: &[String]) -> anyhow::Result<()> {
-    let missing: Vec<&str> = named.iter().filter(|name| !there.contains(name)).map(String::as_str).collect();
+fn check_clusters_exist(requested: &[String], existing: &[String]) -> anyhow::Result<()> {
+    let missing: Vec<&str> = requested.iter().filter(|name| !existing.contains(name)).map(String::as_str).collect();
     match missing.is_empty() {
         true => Ok(()),
-        false => bail!("cluster {} does not exist; the clusters are {}", missing.join(", "), there.join(", ")),
+        false => bail!("cluster {} does not exist; the clusters are {}", missing.join(", "), existing.join(", ")),
     }
 }
 
 fn is_propagated(object: &Value) -> bool {
     let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    !group.ends_with(OURS)
+    !group.ends_with(KARMADA_GROUP_SUFFIX)
 }
 
 /// Builds the policy that propagates an object to the clusters, or to all clusters if the list is empty.
-pub(crate) fn policy(object: &Value, clusters: &[String], dependencies: bool) -> anyhow::Result<Value> {
+pub(crate) fn build_policy(object: &Value, clusters: &[String], dependencies: bool) -> anyhow::Result<Value> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
     let gvk = Gvk::parse(api_version, kind).with_context(|| format!("{kind} {name}"))?;
@@ -227,31 +227,32 @@ pub(crate) fn policy(object: &Value, clusters: &[String], dependencies: bool) ->
     if dependencies {
         spec["propagateDeps"] = true.into();
     }
-    Ok(json!({"apiVersion": POLICIES, "kind": policy_kind, "metadata": metadata, "spec": spec}))
+    Ok(json!({"apiVersion": POLICY_API_VERSION, "kind": policy_kind, "metadata": metadata, "spec": spec}))
 }
 
-fn find<'s>(served: &'s ApiResources, object: &Value) -> Option<&'s ApiResource> {
+fn find_resource<'s>(served: &'s ApiResources, object: &Value) -> Option<&'s ApiResource> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
 }
 
 /// The collection path of an object's resource.
-pub(crate) fn collection(served: &ApiResources, object: &Value) -> anyhow::Result<String> {
+pub(crate) fn collection_path(served: &ApiResources, object: &Value) -> anyhow::Result<String> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-    let known = find(served, object);
+    let known = find_resource(served, object);
     let known = known.ok_or_else(|| anyhow!("no matches for kind {kind:?} in version {api_version:?}"))?;
     Ok(known.gvr.path(known.namespaced.then(|| text(object, "/metadata/namespace"))))
 }
 
-/// `deployment.apps/web`
-pub(crate) fn named(served: &ApiResources, object: &Value) -> String {
-    let group = find(served, object).map(|known| known.gvr.group.to_string()).filter(|group| !group.is_empty());
+/// The object's name on the command line, such as `deployment.apps/web`.
+pub(crate) fn display_name(served: &ApiResources, object: &Value) -> String {
+    let group =
+        find_resource(served, object).map(|known| known.gvr.group.to_string()).filter(|group| !group.is_empty());
     let group = group.map(|group| format!(".{group}")).unwrap_or_default();
     format!("{}{group}/{}", text(object, "/kind").to_lowercase(), text(object, "/metadata/name"))
 }
 
-impl Writing<'_> {
-    pub(crate) fn suffix(&self) -> &'static str {
+impl ManifestWriter<'_> {
+    pub(crate) fn dry_run_suffix(&self) -> &'static str {
         match self.dry_run {
             DryRun::None => "",
             DryRun::Client => " (dry run)",
@@ -261,18 +262,18 @@ impl Writing<'_> {
 
     /// Applies an object; returns the result and what happened to it.
     async fn apply(&self, served: &ApiResources, object: &Value) -> anyhow::Result<(Value, &'static str)> {
-        let path = format!("{}/{}", collection(served, object)?, path_segment(text(object, "/metadata/name")));
+        let path = format!("{}/{}", collection_path(served, object)?, path_segment(text(object, "/metadata/name")));
         let before = self.read(&path).await?;
         if self.dry_run == DryRun::Client {
             let how = if before.is_some() { "configured" } else { "created" };
             return Ok((object.clone(), how));
         }
         let dry_run = if self.dry_run == DryRun::Server { "&dryRun=All" } else { "" };
-        let (force, validation) = (self.force, self.validation.word());
+        let (force, validation) = (self.force, self.validation.as_str());
         let of = self.subresource.map(|of| format!("/{}", path_segment(of))).unwrap_or_default();
         let query = format!(
             "fieldManager={}&force={force}&fieldValidation={validation}{dry_run}",
-            percent_encoded(self.manager)
+            percent_encode(self.manager)
         );
         let request = http::Request::patch(format!("{path}{of}?{query}"))
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
@@ -283,16 +284,16 @@ impl Writing<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 && !force => {
                 bail!(
                     "cannot apply {}: {}; use --force-conflicts to take over these fields",
-                    named(served, object),
+                    display_name(served, object),
                     status.message
                 )
             }
-            Err(error) => bail!("cannot apply {}: {}", named(served, object), failure(None, &error)),
+            Err(error) => bail!("cannot apply {}: {}", display_name(served, object), explain_failure(None, &error)),
         };
         let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
         let how = match &before {
             None => "created",
-            Some(before) if same(before, &applied) || version(before) == version(&applied) => "unchanged",
+            Some(before) if is_unchanged(before, &applied) || version(before) == version(&applied) => "unchanged",
             Some(_) => "configured",
         };
         Ok((applied, how))
@@ -300,7 +301,7 @@ impl Writing<'_> {
 
     /// Sends a request and prints the server's warnings to standard error.
     async fn send(&self, request: http::Request<Body>) -> Result<Value, kube::Error> {
-        let (object, headers) = answered(self.client, request).await?;
+        let (object, headers) = send_request(self.client, request).await?;
         for warning in warnings(&headers) {
             // Warnings are best effort: a closed standard error must not fail the request.
             let _ = writeln!(terminal::stderr(), "warning: {warning}");
@@ -309,14 +310,14 @@ impl Writing<'_> {
     }
 
     pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        reach::find(self.client, None, path).await
+        clients::find(self.client, None, path).await
     }
 }
 
 /// Compares two objects without managed fields and resourceVersion; an apply that changes nothing else is reported as
 /// unchanged.
-fn same(before: &Value, after: &Value) -> bool {
-    let shown = |object: &Value| {
+fn is_unchanged(before: &Value, after: &Value) -> bool {
+    let comparable = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -324,7 +325,7 @@ fn same(before: &Value, after: &Value) -> bool {
         }
         object
     };
-    shown(before) == shown(after)
+    comparable(before) == comparable(after)
 }
 
 #[cfg(test)]
@@ -335,14 +336,14 @@ mod tests {
     fn policies_match_karmadactl() {
         let deployment =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}});
-        let manifest = policy(&deployment, &["m1".to_owned()], true).unwrap();
+        let manifest = build_policy(&deployment, &["m1".to_owned()], true).unwrap();
         let expected = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
             "metadata": {"name": policy_name("shop", "web", "apps/v1, Kind=Deployment"), "namespace": "shop"},
             "spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}, "propagateDeps": true,
                 "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "shop"}]}});
         assert_eq!(manifest, expected);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}});
-        let manifest = policy(&role, &[], false).unwrap();
+        let manifest = build_policy(&role, &[], false).unwrap();
         assert_eq!(manifest["kind"], "ClusterPropagationPolicy");
         assert_eq!(manifest["spec"]["placement"], json!({"clusterAffinity": {}}));
         assert!(is_propagated(&role) && !is_propagated(&manifest));
@@ -351,8 +352,8 @@ mod tests {
     #[test]
     fn unknown_clusters_are_rejected() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert!(known(&names(&["m1"]), &names(&["m1", "m2"])).is_ok());
-        let error = known(&names(&["m1", "m3"]), &names(&["m1", "m2"])).unwrap_err();
+        assert!(check_clusters_exist(&names(&["m1"]), &names(&["m1", "m2"])).is_ok());
+        let error = check_clusters_exist(&names(&["m1", "m3"]), &names(&["m1", "m2"])).unwrap_err();
         assert_eq!(error.to_string(), "cluster m3 does not exist; the clusters are m1, m2");
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use kube::ResourceExt;
 
 use crate::output::terminal;
-use crate::process::{ContainerArgs, StreamArgs, attend, ended};
+use crate::process::{ContainerArgs, StreamArgs, exit_code, stream_process};
 
 #[derive(Debug, Args)]
 #[command(
@@ -25,16 +25,16 @@ pub struct AttachArgs {
 }
 
 pub(crate) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
-    let found = args.container.find(&args.pod).await?;
-    let terminal = args.streams.terminal()?;
-    let parameters = found.parameters(args.streams.stdin, terminal.is_some());
-    let process = found.pods.attach(&found.pod.name_any(), &parameters).await;
-    let process = process.with_context(|| format!("cannot attach to {}", found.named()))?;
+    let target = args.container.find(&args.pod).await?;
+    let terminal = args.streams.enter_raw_mode()?;
+    let parameters = target.attach_params(args.streams.stdin, terminal.is_some());
+    let process = target.pods.attach(&target.pod.name_any(), &parameters).await;
+    let process = process.with_context(|| format!("cannot attach to {}", target.pod_description()))?;
     if terminal.is_some() && !args.streams.quiet {
         // A shell printed its prompt before the client attached.
         write!(terminal::stderr(), "If you don't see a command prompt, try pressing enter.\r\n")?;
     }
-    let status = attend(process).await;
+    let status = stream_process(process).await;
     drop(terminal);
-    ended(status?)
+    exit_code(status?)
 }

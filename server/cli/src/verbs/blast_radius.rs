@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
-use super::PARTIAL;
-use super::get::yaml;
+use super::EXIT_PARTIAL;
+use super::get::to_yaml;
+use super::path::print_result;
 use super::path::render;
-use super::path::report;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::object::ObjectArgs;
@@ -56,16 +56,16 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
     let object = args.object.resolve(&args.connection, &named).await?;
     let cluster = object.cluster(args.cluster.as_deref()).await?;
     let more = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
-    let response = object.ask("blastradius", &cluster, &more).await?;
+    let response = object.request_search_api("blastradius", &cluster, &more).await?;
     let printed = match args.output {
         Output::Table => table(&response)?,
-        Output::Tree => render::tree(&response, render::reached(&response)),
+        Output::Tree => render::tree(&response, render::dependent_sequences(&response)),
         Output::Dot => render::dot(&response),
         Output::Json => format!("{response:#}\n"),
-        Output::Yaml => yaml(&response)?,
+        Output::Yaml => to_yaml(&response)?,
     };
-    let partial = report(&response, &printed)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    let partial = print_result(&response, &printed)?;
+    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 /// Numbers of objects by cluster and kind.

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_apimachinery::user::service_account_user;
 use serde_json::{Value, json};
 
-use crate::reviews::{self, Output, ReviewArgs, reference, reference_or_none, scope};
+use crate::reviews::{self, Output, ReviewArgs, format_reference, format_reference_or_none, format_scope};
 
 #[derive(Debug, Args)]
 #[command(
@@ -30,30 +30,30 @@ pub struct CanArgs {
 }
 
 pub(crate) async fn run(args: CanArgs) -> anyhow::Result<ExitCode> {
-    let mut spec = subject(&args.subject, &args.groups)?;
+    let mut spec = parse_subject(&args.subject, &args.groups)?;
     if let Some(namespace) = &args.namespace {
         spec["namespaces"] = json!([namespace]);
     }
     args.review.apply(&mut spec);
     let client = args.review.connection.client().await?;
-    let review = reviews::review(&client, "SubjectRulesReview", spec).await?;
+    let review = reviews::request_review(&client, "SubjectRulesReview", spec).await?;
     let status = &review["status"];
     args.review.print(&review, |out| {
         let wide = args.review.output == Output::Wide;
-        let rows = reviews::rows(status, "roles").into_iter().flat_map(|(change, held)| {
-            cells(held, wide).into_iter().map(move |cells| (change, cells)).collect::<Vec<_>>()
+        let rows = reviews::rows(status, "roles").into_iter().flat_map(|(change, role)| {
+            role_rows(role, wide).into_iter().map(move |cells| (change, cells)).collect::<Vec<_>>()
         });
-        let heads: &[&str] = if wide {
+        let headers: &[&str] = if wide {
             &["CLUSTER", "NAMESPACE", "VERBS", "RESOURCES", "ROLE", "BINDING", "SUBJECT"]
         } else {
             &["CLUSTER", "NAMESPACE", "ROLE", "BINDING", "SUBJECT"]
         };
-        reviews::table(out, heads, rows.collect(), status)
+        reviews::print_table(out, headers, rows.collect(), status)
     })
 }
 
 /// The subject of a review. A word without a kind is a user.
-fn subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
+fn parse_subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
     let mut spec = match text.split('/').collect::<Vec<_>>().as_slice() {
         ["group" | "Group", name] if !name.is_empty() => {
             return Ok(
@@ -76,14 +76,18 @@ fn subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
 }
 
 /// One line for a role; with the rules, one line for each of them.
-fn cells(held: &Value, wide: bool) -> Vec<Vec<String>> {
-    let ends = [reference_or_none(held, "role"), reference_or_none(held, "binding"), reference(&held["subject"])];
-    let starts = [text(held, "/cluster").to_owned(), scope(held)];
+fn role_rows(role: &Value, wide: bool) -> Vec<Vec<String>> {
+    let right = [
+        format_reference_or_none(role, "role"),
+        format_reference_or_none(role, "binding"),
+        format_reference(&role["subject"]),
+    ];
+    let left = [text(role, "/cluster").to_owned(), format_scope(role)];
     if !wide {
-        return vec![[&starts[..], &ends[..]].concat()];
+        return vec![[&left[..], &right[..]].concat()];
     }
-    let rules = list(held, "rules").iter().map(reviews::rule);
-    rules.map(|(verbs, on)| [&starts[..], &[verbs, on], &ends[..]].concat()).collect()
+    let rules = list(role, "rules").iter().map(reviews::format_rule);
+    rules.map(|(verbs, on)| [&left[..], &[verbs, on], &right[..]].concat()).collect()
 }
 
 #[cfg(test)]
@@ -103,15 +107,15 @@ mod tests {
     #[case("", &[], None)]
     fn subjects_are_read(#[case] word: &str, #[case] groups: &[&str], #[case] expected: Option<Value>) {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-        assert_eq!(subject(word, &groups).ok(), expected);
+        assert_eq!(parse_subject(word, &groups).ok(), expected);
     }
 
     #[test]
     fn rules_have_a_line_each() {
-        let held = json!({"cluster": "m1", "scope": "Namespace", "namespace": "shop", "subject": {"kind": "User", "name": "ann"},
+        let role = json!({"cluster": "m1", "scope": "Namespace", "namespace": "shop", "subject": {"kind": "User", "name": "ann"},
             "role": {"kind": "ClusterRole", "name": "view"}, "binding": {"kind": "RoleBinding", "namespace": "shop", "name": "ann"},
             "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}, {"verbs": ["list"], "apiGroups": ["apps"], "resources": ["*"]}]});
-        let lines: Vec<String> = cells(&held, true).iter().map(|line| line.join("|")).collect();
+        let lines: Vec<String> = role_rows(&role, true).iter().map(|line| line.join("|")).collect();
         assert_eq!(
             lines,
             [
@@ -119,6 +123,6 @@ mod tests {
                 "m1|shop|list|*.apps|ClusterRole view|RoleBinding shop/ann|User ann",
             ]
         );
-        assert_eq!(cells(&held, false).len(), 1);
+        assert_eq!(role_rows(&role, false).len(), 1);
     }
 }

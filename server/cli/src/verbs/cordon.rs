@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::taints::NO_SCHEDULE;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::taint::change;
+use super::taint::update_taints;
 use crate::connection::ConnectionArgs;
 
 #[derive(Debug, Args)]
@@ -25,16 +25,16 @@ pub struct CordonArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum SchedulingState {
     Cordoned,
     Uncordoned,
 }
 
-impl Wanted {
-    fn word(self) -> &'static str {
+impl SchedulingState {
+    fn as_str(self) -> &'static str {
         match self {
-            Wanted::Cordoned => "cordoned",
-            Wanted::Uncordoned => "uncordoned",
+            SchedulingState::Cordoned => "cordoned",
+            SchedulingState::Uncordoned => "uncordoned",
         }
     }
 
@@ -42,23 +42,25 @@ impl Wanted {
     fn apply(self, taints: &[Taint]) -> Option<Vec<Taint>> {
         let cordons = |taint: &Taint| taint.key == UNSCHEDULABLE && taint.effect == NO_SCHEDULE;
         match (self, taints.iter().any(cordons)) {
-            (Wanted::Cordoned, false) => {
+            (SchedulingState::Cordoned, false) => {
                 let taint = Taint { key: UNSCHEDULABLE.into(), effect: NO_SCHEDULE.into(), ..Taint::default() };
                 Some(taints.iter().cloned().chain([taint]).collect())
             }
-            (Wanted::Uncordoned, true) => Some(taints.iter().filter(|taint| !cordons(taint)).cloned().collect()),
+            (SchedulingState::Uncordoned, true) => {
+                Some(taints.iter().filter(|taint| !cordons(taint)).cloned().collect())
+            }
             _ => None,
         }
     }
 }
 
-pub(crate) async fn run(args: CordonArgs, wanted: Wanted) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: CordonArgs, target: SchedulingState) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let changed =
-        change(&client, &args.name, args.dry_run, |taints| Ok(wanted.apply(taints).map(|taints| (taints, ()))));
+        update_taints(&client, &args.name, args.dry_run, |taints| Ok(target.apply(taints).map(|taints| (taints, ()))));
     let already = if changed.await?.is_some() { "" } else { "already " };
     let dry_run = if args.dry_run { " (dry run)" } else { "" };
-    writeln!(std::io::stdout(), "{} cluster {already}{}{dry_run}", args.name, wanted.word())?;
+    writeln!(std::io::stdout(), "{} cluster {already}{}{dry_run}", args.name, target.as_str())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,21 +70,25 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::cordoned(Wanted::Cordoned, &["a:NoSchedule"], Some(vec!["a:NoSchedule", "cluster.karmada.io/unschedulable:NoSchedule"]))]
-    #[case::by_another_effect(
-        Wanted::Cordoned,
+    #[case::cordoned(SchedulingState::Cordoned, &["a:NoSchedule"], Some(vec!["a:NoSchedule", "cluster.karmada.io/unschedulable:NoSchedule"]))]
+    #[case::other_effect(
+        SchedulingState::Cordoned,
         &["cluster.karmada.io/unschedulable:NoExecute"],
         Some(vec!["cluster.karmada.io/unschedulable:NoExecute", "cluster.karmada.io/unschedulable:NoSchedule"])
     )]
-    #[case::already(Wanted::Cordoned, &["cluster.karmada.io/unschedulable:NoSchedule"], None)]
-    #[case::uncordoned(Wanted::Uncordoned, &["cluster.karmada.io/unschedulable:NoSchedule", "a:NoSchedule"], Some(vec!["a:NoSchedule"]))]
-    #[case::never_was(Wanted::Uncordoned, &["a:NoSchedule"], None)]
-    fn taint_is_added_and_removed(#[case] wanted: Wanted, #[case] given: &[&str], #[case] expected: Option<Vec<&str>>) {
+    #[case::already(SchedulingState::Cordoned, &["cluster.karmada.io/unschedulable:NoSchedule"], None)]
+    #[case::uncordoned(SchedulingState::Uncordoned, &["cluster.karmada.io/unschedulable:NoSchedule", "a:NoSchedule"], Some(vec!["a:NoSchedule"]))]
+    #[case::not_cordoned(SchedulingState::Uncordoned, &["a:NoSchedule"], None)]
+    fn taint_is_added_and_removed(
+        #[case] target: SchedulingState,
+        #[case] taints: &[&str],
+        #[case] expected: Option<Vec<&str>>,
+    ) {
         let taint = |text: &&str| {
             let (key, effect) = text.split_once(':').unwrap();
             Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }
         };
-        let applied = wanted.apply(&given.iter().map(taint).collect::<Vec<_>>());
+        let applied = target.apply(&taints.iter().map(taint).collect::<Vec<_>>());
         assert_eq!(applied, expected.map(|expected| expected.iter().map(taint).collect::<Vec<_>>()));
     }
 }

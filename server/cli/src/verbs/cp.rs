@@ -18,11 +18,11 @@ use tokio_util::io::SyncIoBridge;
 
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
-use crate::process::{ContainerArgs, Found};
-use endpoint::{CopyEndpoint, Remote};
+use crate::process::{ContainerArgs, ContainerTarget};
+use endpoint::{ContainerPath, CopyEndpoint};
 
 /// Maximum length of the container's error output in messages, in bytes.
-const MAX_STDERR: u64 = 8 << 10;
+const MAX_STDERR_BYTES: u64 = 8 << 10;
 
 #[derive(Debug, Args)]
 #[command(
@@ -53,7 +53,7 @@ pub struct CpArgs {
 
 pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
     let CpArgs { from, to, cluster, namespace, container, no_preserve, connection } = args;
-    let find = async |remote: &Remote| {
+    let find = async |remote: &ContainerPath| {
         let cluster = remote.cluster.clone().or(cluster);
         let namespace = remote.namespace.clone().or(namespace);
         ContainerArgs { cluster, namespace, container, operation_scope: None, pod_running_timeout: None, connection }
@@ -80,9 +80,9 @@ pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command without output; true if it succeeds.
-async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
-    let mut process = begin(found, command, false).await?;
+/// Runs a command, discards its output and returns whether it succeeded.
+async fn run_check(target: &ContainerTarget, command: &[&str]) -> anyhow::Result<bool> {
+    let mut process = start_command(target, command, false).await?;
     let status = process.take_status();
     let (out, err) = (process.stdout(), process.stderr());
     tokio::try_join!(read_output(out), read_output(err)).context("cannot read the output of the container")?;
@@ -93,36 +93,45 @@ async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
     Ok(status.is_some_and(|status| status.status.as_deref() == Some("Success")))
 }
 
-async fn begin(found: &Found, command: &[&str], stdin: bool) -> anyhow::Result<AttachedProcess> {
+async fn start_command(target: &ContainerTarget, command: &[&str], stdin: bool) -> anyhow::Result<AttachedProcess> {
     let process =
-        found.pods.exec(&found.pod.name_any(), command.iter().copied(), &found.parameters(stdin, false)).await;
-    process.with_context(|| format!("cannot run {} in {}", command.first().unwrap_or(&"nothing"), found.named()))
+        target.pods.exec(&target.pod.name_any(), command.iter().copied(), &target.attach_params(stdin, false)).await;
+    process.with_context(|| {
+        format!("cannot run {} in {}", command.first().unwrap_or(&"nothing"), target.pod_description())
+    })
 }
 
-/// Reads to the end and returns the first `MAX_STDERR` bytes as text.
+/// Reads to the end and returns the first `MAX_STDERR_BYTES` bytes as text.
 async fn read_output(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
     let mut text = Vec::new();
     if let Some(mut from) = from {
-        (&mut from).take(MAX_STDERR).read_to_end(&mut text).await?;
+        (&mut from).take(MAX_STDERR_BYTES).read_to_end(&mut text).await?;
         tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
     }
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 /// Checks tar's exit status; the error carries its error output.
-fn ended(found: &Found, status: Option<Status>, stderr: &str) -> anyhow::Result<()> {
-    let status =
-        status.ok_or_else(|| anyhow!("the connection to {} was lost before the copy was complete", found.named()))?;
+fn check_tar_status(target: &ContainerTarget, status: Option<Status>, stderr: &str) -> anyhow::Result<()> {
+    let status = status.ok_or_else(|| {
+        anyhow!("the connection to {} was lost before the copy was complete", target.pod_description())
+    })?;
     if status.status.as_deref() == Some("Success") {
         return Ok(());
     }
     let why = if stderr.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { stderr };
-    bail!("tar failed in {}: {why}", found.named())
+    bail!("tar failed in {}: {why}", target.pod_description())
 }
 
-async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve: bool) -> anyhow::Result<()> {
+async fn upload(
+    target: &ContainerTarget,
+    from: &Path,
+    to: &ContainerPath,
+    name: &str,
+    no_preserve: bool,
+) -> anyhow::Result<()> {
     // An existing folder receives the source under its own name.
-    let is_folder = holds(found, &["test", "-d", &to.path]).await?;
+    let is_folder = run_check(target, &["test", "-d", &to.path]).await?;
     let destination = to.destination(name, is_folder)?;
     let (folder, base) = endpoint::split(&destination);
     let plain = ["--no-same-permissions", "--no-same-owner"];
@@ -131,7 +140,7 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
         command.extend(plain);
     }
     command.extend(["-xmf", "-", "-C", folder]);
-    let mut process = begin(found, &command, true).await?;
+    let mut process = start_command(target, &command, true).await?;
     let status = process.take_status();
     let (out, err) = (process.stdout(), process.stderr());
     let input = process.stdin().context("the container has no standard input")?;
@@ -149,22 +158,22 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
         None => None,
     };
     // When tar fails, writing fails too; tar's own reason is the better error.
-    ended(found, status, &stderr)?;
-    written.with_context(|| format!("cannot copy to {}", found.named()))
+    check_tar_status(target, status, &stderr)?;
+    written.with_context(|| format!("cannot copy to {}", target.pod_description()))
 }
 
-async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
+async fn download(target: &ContainerTarget, from: &ContainerPath, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
     let path = from.path.trim_end_matches('/');
     let (folder, base) = endpoint::split(if path.is_empty() { "/" } else { path });
     let to = if to.is_dir() && base != "." { to.join(base) } else { to.to_owned() };
-    let named = if base.starts_with('-') { format!("./{base}") } else { base.to_owned() };
-    let mut process = begin(found, &["tar", "cf", "-", "-C", folder, &named], false).await?;
+    let file_argument = if base.starts_with('-') { format!("./{base}") } else { base.to_owned() };
+    let mut process = start_command(target, &["tar", "cf", "-", "-C", folder, &file_argument], false).await?;
     let status = process.take_status();
     let output = process.stdout().context("the container has no standard output")?;
     let err = process.stderr();
     let base = base.to_owned();
     let reading = tokio::task::spawn_blocking(move || {
-        archive::read(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
+        archive::extract(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
     });
     let stderr = read_output(err).await.context("cannot read the output of the container")?;
     let read = reading.await.context("cannot read the archive")?;
@@ -172,9 +181,9 @@ async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) ->
         Some(status) => status.await,
         None => None,
     };
-    ended(found, status, &stderr)?;
-    for left_out in read.with_context(|| format!("cannot copy from {}", found.named()))? {
-        writeln!(terminal::stderr(), "warning: {left_out}")?;
+    check_tar_status(target, status, &stderr)?;
+    for skipped in read.with_context(|| format!("cannot copy from {}", target.pod_description()))? {
+        writeln!(terminal::stderr(), "warning: {skipped}")?;
     }
     Ok(())
 }

@@ -10,19 +10,19 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use futures::StreamExt;
 use serde_json::Value;
 
 use super::get::kind::Kind;
-use super::get::{OperationScope, Scope, ask, find_kind, is_broken_pipe};
-use super::search::PARTIAL;
+use super::get::{OperationScope, Scope, find_kind, is_broken_pipe, requests};
+use super::search::EXIT_PARTIAL;
+use crate::clients::{self, explain_failure, reason};
 use crate::connection::ConnectionArgs;
-use crate::object::{ObjectArgs, ResolvedObject, is_of_a_cluster, text};
+use crate::object::{ObjectArgs, ResolvedObject, is_cluster_error, text};
 use crate::output::terminal;
-use crate::reach::{self, failure, reason};
 use crate::sources::SourceArgs;
-use crate::{pager, waiting};
+use crate::{pager, spinner};
 
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
@@ -81,7 +81,7 @@ struct Descriptions {
 }
 
 async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
-    let result = waiting::with_spinner(|| "querying clusters".to_owned(), describe_selected(args)).await?;
+    let result = spinner::with_spinner(|| "querying clusters".to_owned(), describe_selected(args)).await?;
     pager::begin();
     let mut out = terminal::stdout();
     write!(out, "{}", result.descriptions.join("\n\n"))?;
@@ -96,7 +96,7 @@ async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
     Ok(if result.failed_clusters.is_empty() || args.allow_partial {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(PARTIAL)
+        ExitCode::from(EXIT_PARTIAL)
     })
 }
 
@@ -108,14 +108,14 @@ async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> 
         }
         let mut result = Descriptions::default();
         for object in args.sources.objects().await? {
-            let one = describe_named(args, &ObjectArgs::of_object(&object, args.namespace.as_deref())?).await?;
+            let one = describe_named(args, &ObjectArgs::from_manifest(&object, args.namespace.as_deref())?).await?;
             result.descriptions.extend(one.descriptions);
             result.failed_clusters.extend(one.failed_clusters);
         }
         return Ok(result);
     }
-    let object = ObjectArgs::of(args.object.clone(), args.namespace.clone());
-    match object.kind_alone() {
+    let object = ObjectArgs::new(args.object.clone(), args.namespace.clone());
+    match object.kind_without_name() {
         Some(word) => describe_kind(args, word).await,
         None if needs_kind => {
             bail!("-l and -A require a KIND without NAME, as in `crowsnest describe pods -l app=web`")
@@ -161,7 +161,7 @@ async fn describe_exact(args: &DescribeArgs, target: &ResolvedObject) -> anyhow:
         match target.read(&target.control_plane, None).await? {
             Some(object) => result.descriptions.push(describe_object(args, &target.control_plane, None, &object).await),
             None if args.operation_scope == OperationScope::Karmada => {
-                bail!("the control plane has no {}", target.called());
+                bail!("the control plane has no {}", target.display_name());
             }
             None => {}
         }
@@ -170,7 +170,7 @@ async fn describe_exact(args: &DescribeArgs, target: &ResolvedObject) -> anyhow:
         let found = target.clusters(&args.clusters).await?;
         result.failed_clusters.extend(found.skipped);
         let described = |cluster: String| async move {
-            let member = reach::member(&target.config, &cluster)?;
+            let member = clients::member(&target.config, &cluster)?;
             let object = target.read_in(&cluster).await?;
             anyhow::Ok(describe_object(args, &member, Some(&cluster), &object).await)
         };
@@ -197,10 +197,10 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
     if args.operation_scope != OperationScope::Karmada {
         let clusters = match args.named() {
             Some(named) => named,
-            None => ask::clusters(control_plane).await?,
+            None => requests::list_clusters(control_plane).await?,
         };
         for cluster in clusters {
-            let member = reach::member(config, &cluster)?;
+            let member = clients::member(config, &cluster)?;
             sources.push((Some(cluster), member));
         }
     }
@@ -215,7 +215,7 @@ async fn describe_kind(args: &DescribeArgs, word: &str) -> anyhow::Result<Descri
     let kind = find_kind(word, &scope, &config, &control_plane).await?;
     let namespace = args.namespace.as_deref().unwrap_or(&config.default_namespace);
     let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
-    let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encoded(labels)));
+    let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encode(labels)));
     let path = format!("{}{}", kind.gvr.path(namespace), selector.unwrap_or_default());
     let sources = sources(args, &config, &control_plane).await?;
     describe_list(args, &kind, &path, &sources, None).await
@@ -238,7 +238,7 @@ async fn describe_list(
     for (cluster, client, listed) in responses {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|object| (cluster.as_deref(), client, object))),
-            Err(error) if sources.len() == 1 => return Err(anyhow!("{}", failure(cluster.as_deref(), &error))),
+            Err(error) if sources.len() == 1 => return Err(anyhow!("{}", explain_failure(cluster.as_deref(), &error))),
             Err(error) => {
                 let server_name = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
                 result.failed_clusters.push((server_name, reason(&error)));
@@ -269,8 +269,8 @@ async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Op
 
 /// Related objects that the description includes.
 async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
-    let wanted = kinds::wanted(object).into_iter();
-    let requests = wanted.map(|(what, path)| async move {
+    let related = kinds::related_requests(object).into_iter();
+    let requests = related.map(|(what, path)| async move {
         let listed = list(client, &path, 0).await;
         (what, listed.map_err(|error| reason(&error)))
     });
@@ -283,15 +283,15 @@ async fn list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Valu
     loop {
         let gap = if path.contains('?') { '&' } else { '?' };
         let response = match (page, token.as_str()) {
-            (0, _) => reach::get(client, path).await,
-            (page, "") => reach::get(client, &format!("{path}{gap}limit={page}")).await,
+            (0, _) => clients::get(client, path).await,
+            (page, "") => clients::get(client, &format!("{path}{gap}limit={page}")).await,
             (page, token) => {
-                reach::get(client, &format!("{path}{gap}limit={page}&continue={}", percent_encoded(token))).await
+                clients::get(client, &format!("{path}{gap}limit={page}&continue={}", percent_encode(token))).await
             }
         };
         let response = match response {
             Ok(response) => response,
-            Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => return Ok(Vec::new()),
+            Err(kube::Error::Api(status)) if status.code == 404 && !is_cluster_error(&status) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         match response.get("items").and_then(Value::as_array) {
@@ -316,8 +316,8 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
         selector.push_str(&format!(",involvedObject.uid={}", text(object, "/metadata/uid")));
     }
     let path =
-        format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encoded(&selector));
+        format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encode(&selector));
     let mut events = list(client, &path, 0).await.map_err(|error| reason(&error))?;
-    events.sort_by_cached_key(render::seen);
+    events.sort_by_cached_key(render::last_seen);
     Ok(events)
 }

@@ -13,26 +13,27 @@ use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::object_identity::ObjectIdentity;
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::gates::Gates;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::get::is_broken_pipe;
+use crate::clients;
 use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, ResolvedObject, text};
 use crate::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
 
-const CUSTOMIZATIONS: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
-const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
-const BINDINGS: &str = "/apis/work.karmada.io/v1alpha2";
+const CUSTOMIZATIONS_PATH: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
+const WORKS_PATH: &str = "/apis/work.karmada.io/v1alpha1/works";
+const BINDINGS_API_PATH: &str = "/apis/work.karmada.io/v1alpha2";
 
-const DIFFERENT: u8 = 1;
-const FAILED: u8 = 2;
+/// Exit codes of `kubectl diff`.
+const EXIT_DIFFERENT: u8 = 1;
+const EXIT_FAILED: u8 = 2;
 
 #[derive(Debug, Args)]
 #[command(
@@ -63,28 +64,28 @@ pub struct DiffArgs {
 }
 
 pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
-    match compared(&args).await {
+    match compare_object(&args).await {
         Ok(code) => Ok(code),
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             crate::fail(&error);
-            Ok(ExitCode::from(FAILED))
+            Ok(ExitCode::from(EXIT_FAILED))
         }
     }
 }
 
-async fn compared(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+async fn compare_object(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let target = args.object.resolve(&args.connection, &args.clusters).await?;
     let pairs = if !args.with.is_empty() {
-        between_clusters(args, &target).await?
+        cluster_pairs(args, &target).await?
     } else if let Some(from) = args.from {
-        vec![between_versions(args, &target, from).await?]
+        vec![revision_pair(args, &target, from).await?]
     } else {
-        return drifted(args, &target).await;
+        return diff_desired_state(args, &target).await;
     };
-    let differs = print(args, &pairs)?;
-    Ok(if differs { ExitCode::from(DIFFERENT) } else { ExitCode::SUCCESS })
+    let differs = print_diffs(args, &pairs)?;
+    Ok(if differs { ExitCode::from(EXIT_DIFFERENT) } else { ExitCode::SUCCESS })
 }
 
 /// Two texts to compare, with their labels.
@@ -93,11 +94,11 @@ struct Pair {
     texts: [String; 2],
 }
 
-/// Prints the diffs; true if there is any difference.
-fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
+/// Prints the pairs as unified diffs. Returns true if there is any difference.
+fn print_diffs(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
     pager::begin();
     let mut out = terminal::stdout();
-    let painted = args.color.painted();
+    let is_colored = args.color.is_enabled();
     let mut differs = false;
     for Pair { names: [from, to], texts: [before, after] } in pairs {
         let diff = similar::TextDiff::from_lines(before.as_str(), after.as_str());
@@ -110,110 +111,114 @@ fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
                 Some(b'@') => Some(CYAN),
                 _ => None,
             };
-            writeln!(out, "{}", paint(line, color.filter(|_| painted)))?;
+            writeln!(out, "{}", paint(line, color.filter(|_| is_colored)))?;
         }
     }
     out.flush()?;
     Ok(differs)
 }
 
-async fn between_clusters(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<Vec<Pair>> {
+/// Reads the object in one cluster and pairs it with that of each cluster in `--with`.
+async fn cluster_pairs(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<Vec<Pair>> {
     let [cluster] = args.clusters.as_slice() else {
         bail!("--with requires one cluster to compare with; name it with --cluster");
     };
-    let name = |cluster: &str| format!("{cluster}/{}", target.called());
-    let of_any_cluster = |object: &Value| compare::without_cluster(compare::neutral(object, args.status));
-    let own = of_any_cluster(&target.read_in(cluster).await?);
+    let name = |cluster: &str| format!("{cluster}/{}", target.display_name());
+    let normalize = |object: &Value| compare::without_cluster(compare::without_server_fields(object, args.status));
+    let own = normalize(&target.read_in(cluster).await?);
     let mut pairs = Vec::new();
     for other in &args.with {
-        let theirs = of_any_cluster(&target.read_in(other).await?);
-        pairs.push(Pair { names: [name(cluster), name(other)], texts: compare::texts(Some(&own), &theirs) });
+        let theirs = normalize(&target.read_in(other).await?);
+        pairs.push(Pair { names: [name(cluster), name(other)], texts: compare::yaml_texts(Some(&own), &theirs) });
     }
     Ok(pairs)
 }
 
-async fn between_versions(args: &DiffArgs, target: &ResolvedObject, from: u64) -> anyhow::Result<Pair> {
+/// Reads the two revisions that `--from` and `--to` select.
+async fn revision_pair(args: &DiffArgs, target: &ResolvedObject, from: u64) -> anyhow::Result<Pair> {
     let cluster = match args.clusters.as_slice() {
         [] => target.cluster(None).await?,
         [one] => one.clone(),
         _ => bail!("revisions belong to one cluster; name it with --cluster"),
     };
     // `now` is the live object.
-    let version = async |wanted: &str| match wanted {
+    let read_revision = async |revision: &str| match revision {
         "now" => target.read_in(&cluster).await,
-        seq if seq.parse::<u64>().is_ok() => target.ask("history", &cluster, &format!("&seq={seq}")).await,
+        seq if seq.parse::<u64>().is_ok() => {
+            target.request_search_api("history", &cluster, &format!("&seq={seq}")).await
+        }
         other => bail!("invalid --to {other:?}: expected a SEQ of `crowsnest history`, or `now`"),
     };
     let from = from.to_string();
-    let neutral = |object: &Value| compare::neutral(object, args.status);
-    let (before, after) = (neutral(&version(&from).await?), neutral(&version(&args.to).await?));
-    let texts = compare::texts(Some(&before), &after);
-    let name = |version: &str| format!("{cluster}/{} {version}", target.called());
+    let normalize = |object: &Value| compare::without_server_fields(object, args.status);
+    let (before, after) = (normalize(&read_revision(&from).await?), normalize(&read_revision(&args.to).await?));
+    let texts = compare::yaml_texts(Some(&before), &after);
+    let name = |revision: &str| format!("{cluster}/{} {revision}", target.display_name());
     Ok(Pair { names: [name(&from), name(&args.to)], texts })
 }
 
-/// Compares the manifests in Works with the members' objects.
-async fn drifted(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<ExitCode> {
-    let works = works(target).await?;
-    let wanted: Vec<&(String, Value)> = match args.clusters.as_slice() {
-        [] => works.iter().collect(),
+/// Compares each member's object with the manifest in its Work, and prints the differences.
+async fn diff_desired_state(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<ExitCode> {
+    let manifests = find_manifests(target).await?;
+    let selected: Vec<&ClusterManifest> = match args.clusters.as_slice() {
+        [] => manifests.iter().collect(),
         named => named
             .iter()
             .map(|name| {
-                works.iter().find(|(cluster, _)| cluster == name).ok_or_else(|| {
-                    anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", target.called())
+                manifests.iter().find(|work| work.cluster == *name).ok_or_else(|| {
+                    anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", target.display_name())
                 })
             })
             .collect::<anyhow::Result<_>>()?,
     };
-    let (interpreter, warnings) = interpreter(target).await;
-    let (mut pairs, mut refused) = (Vec::new(), Vec::new());
-    for (cluster, desired) in wanted {
-        match drift_in(target, cluster, desired, &interpreter).await {
+    let (interpreter, warnings) = load_interpreter(target).await;
+    let (mut pairs, mut errors) = (Vec::new(), Vec::new());
+    for ClusterManifest { cluster, manifest } in selected {
+        match desired_state_pair(target, cluster, manifest, &interpreter).await {
             Ok(pair) => pairs.push(pair),
-            Err(error) => refused.push(error),
+            Err(error) => errors.push(error),
         }
     }
-    let differs = print(args, &pairs)?;
+    let differs = print_diffs(args, &pairs)?;
     let mut err = terminal::stderr();
     for warning in &warnings {
         writeln!(err, "warning: {warning}")?;
     }
-    for why in &refused {
-        writeln!(err, "error: {why:#}")?;
+    for error in &errors {
+        writeln!(err, "error: {error:#}")?;
     }
-    Ok(match (refused.is_empty(), differs) {
-        (false, _) => ExitCode::from(FAILED),
-        (true, true) => ExitCode::from(DIFFERENT),
+    Ok(match (errors.is_empty(), differs) {
+        (false, _) => ExitCode::from(EXIT_FAILED),
+        (true, true) => ExitCode::from(EXIT_DIFFERENT),
         (true, false) => ExitCode::SUCCESS,
     })
 }
 
-/// The object of a cluster and its desired state.
-async fn drift_in(
+/// The live object of a cluster and its desired state, as texts.
+async fn desired_state_pair(
     target: &ResolvedObject,
     cluster: &str,
     desired: &Value,
     interpreter: &Interpreter,
 ) -> anyhow::Result<Pair> {
-    let name = |what: &str| format!("{cluster}/{} {what}", target.called());
+    let name = |what: &str| format!("{cluster}/{} {what}", target.display_name());
     let names = [name("live"), name("desired")];
-    let Some(live) = target.read(&reach::member(&target.config, cluster)?, Some(cluster)).await? else {
-        return Ok(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
+    let Some(live) = target.read(&clients::member(&target.config, cluster)?, Some(cluster)).await? else {
+        return Ok(Pair { names, texts: compare::yaml_texts(None, &compare::normalize_desired(desired)) });
     };
     let mut desired = desired.clone();
     // Fields that the interpreter retains from the live object are not differences.
     let retained = interpreter.retain(&mut desired, &live).await;
     retained.with_context(|| format!("{cluster}: cannot determine the retained fields"))?;
-    let desired = compare::wanted(&desired);
-    let live = compare::within(&live, &desired);
-    Ok(Pair { names, texts: compare::texts(Some(&live), &desired) })
+    let desired = compare::normalize_desired(&desired);
+    let live = compare::select_desired_fields(&live, &desired);
+    Ok(Pair { names, texts: compare::yaml_texts(Some(&live), &desired) })
 }
 
-/// The interpreter with the control plane's customizations, and warnings about those that cannot be used.
-async fn interpreter(target: &ResolvedObject) -> (Interpreter, Vec<String>) {
+/// An interpreter with the ResourceInterpreterCustomizations of the control plane, and warnings about invalid ones.
+async fn load_interpreter(target: &ResolvedObject) -> (Interpreter, Vec<String>) {
     let interpreter = Interpreter::new(Gates::default());
-    match reach::find(&target.control_plane, None, CUSTOMIZATIONS).await {
+    match clients::find(&target.control_plane, None, CUSTOMIZATIONS_PATH).await {
         Ok(list) => {
             let warnings = add_customizations(&interpreter, &list.unwrap_or_default());
             (interpreter, warnings)
@@ -233,7 +238,7 @@ fn add_customizations(interpreter: &Interpreter, list: &Value) -> Vec<String> {
     for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let name = text(item, "/metadata/name");
         match ResourceInterpreterCustomization::deserialize(item) {
-            Ok(customization) => interpreter.learn(name, Some(&customization)),
+            Ok(spec) => interpreter.set_customization(name, Some(&spec)),
             Err(error) => {
                 warnings.push(format!("cannot decode ResourceInterpreterCustomization {name:?}: {error}"));
             }
@@ -242,12 +247,20 @@ fn add_customizations(interpreter: &Interpreter, list: &Value) -> Vec<String> {
     warnings
 }
 
-/// The manifest in the Work of each cluster.
-async fn works(target: &ResolvedObject) -> anyhow::Result<Vec<(String, Value)>> {
-    let called = target.called();
+/// The first manifest of a Work, and the cluster that the Work belongs to.
+struct ClusterManifest {
+    cluster: String,
+    manifest: Value,
+}
+
+/// The manifests in the Works of the object's binding, ordered by cluster.
+async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterManifest>> {
+    let name = target.display_name();
     let template = target.read(&target.control_plane, None).await?;
     let template = template.ok_or_else(|| {
-        anyhow!("the control plane has no {called}, so there is no desired state; compare clusters with --cluster and --with")
+        anyhow!(
+            "the control plane has no {name}, so there is no desired state; compare clusters with --cluster and --with"
+        )
     })?;
     let (collection, id) = match &target.namespace {
         Some(namespace) => {
@@ -258,29 +271,30 @@ async fn works(target: &ResolvedObject) -> anyhow::Result<Vec<(String, Value)>> 
     let identity = ObjectIdentity::of(&template);
     let mut binding = None;
     for key in [identity.usual_binding_key(), identity.distinct_binding_key()] {
-        let path = format!("{BINDINGS}/{collection}/{}", path_segment(&key.name));
-        binding = reach::find(&target.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));
+        let path = format!("{BINDINGS_API_PATH}/{collection}/{}", path_segment(&key.name));
+        binding =
+            clients::find(&target.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));
         if binding.is_some() {
             break;
         }
     }
     let binding =
-        binding.ok_or_else(|| anyhow!("{called} is not propagated to any cluster; `crowsnest explain` shows why"))?;
+        binding.ok_or_else(|| anyhow!("{name} is not propagated to any cluster; `crowsnest explain` shows why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
-    let works = format!("{WORKS}?labelSelector={}", percent_encoded(&format!("{id}={value}")));
-    let list = reach::find(&target.control_plane, None, &works).await?;
+    let works = format!("{WORKS_PATH}?labelSelector={}", percent_encode(&format!("{id}={value}")));
+    let list = clients::find(&target.control_plane, None, &works).await?;
     let list = list.context("the control plane does not serve Works")?;
     let mut works = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let cluster = cluster_of_execution_namespace(text(work, "/metadata/namespace"));
         let manifest = work.pointer("/spec/workload/manifests/0");
         if let (Some(cluster), Some(manifest)) = (cluster, manifest) {
-            works.push((cluster.to_string(), manifest.clone()));
+            works.push(ClusterManifest { cluster: cluster.to_string(), manifest: manifest.clone() });
         }
     }
-    works.sort_by(|one, other| one.0.cmp(&other.0));
+    works.sort_by(|one, other| one.cluster.cmp(&other.cluster));
     match works.is_empty() {
-        true => bail!("{called} is not propagated to any cluster; `crowsnest explain` shows why"),
+        true => bail!("{name} is not propagated to any cluster; `crowsnest explain` shows why"),
         false => Ok(works),
     }
 }
@@ -292,13 +306,13 @@ mod tests {
 
     #[test]
     fn invalid_customizations_are_reported() {
-        let of = |name: &str, spec: Value| {
+        let customization = |name: &str, spec: Value| {
             json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
                 "metadata": {"name": name}, "spec": spec})
         };
         let target = json!({"apiVersion": "x.io/v1", "kind": "App"});
-        let valid = of("valid", json!({"target": target, "customizations": {}}));
-        let list = json!({"items": [valid, of("invalid", json!({"target": 7}))]});
+        let valid = customization("valid", json!({"target": target, "customizations": {}}));
+        let list = json!({"items": [valid, customization("invalid", json!({"target": 7}))]});
         let interpreter = Interpreter::new(Gates::default());
         let warnings = add_customizations(&interpreter, &list);
         let expected = "cannot decode ResourceInterpreterCustomization \"invalid\": ";

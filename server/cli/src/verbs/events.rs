@@ -7,21 +7,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use super::describe::render::{age, seen};
+use super::describe::render::{age, last_seen};
 use super::get::is_broken_pipe;
-use super::search::PARTIAL;
+use super::search::EXIT_PARTIAL;
+use crate::clients::{self, explain_failure};
 use crate::columns::Widths;
 use crate::connection::ConnectionArgs;
-use crate::object::{SEARCH, text};
+use crate::object::{SEARCH_API_PATH, text};
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach::{self, failure};
 
 const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
 
@@ -59,7 +59,7 @@ pub struct EventsArgs {
     watch: bool,
     /// Output format: table, json, jsonl, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
     /// custom-columns=HEAD:PATH,…
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::parse_for_hits)]
     output: Format,
     #[arg(long)]
     no_headers: bool,
@@ -74,7 +74,7 @@ pub struct EventsArgs {
 
 impl EventsArgs {
     /// Builds the search query; without a namespace it covers all namespaces.
-    fn search(&self, namespace: Option<&str>) -> String {
+    fn search_query(&self, namespace: Option<&str>) -> String {
         let mut parts = vec!["kind:event".to_owned()];
         parts.extend(self.about.iter().map(|object| format!("about:{object}")));
         match self.query.as_slice() {
@@ -98,9 +98,9 @@ impl EventsArgs {
 
 /// True for `pod/web-0`, false for parts of a query.
 fn is_object(text: &str) -> bool {
-    let plain =
+    let is_word =
         |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
-    text.split_once('/').is_some_and(|(kind, name)| plain(kind) && plain(name))
+    text.split_once('/').is_some_and(|(kind, name)| is_word(kind) && is_word(name))
 }
 
 pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     }
     let config = args.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let query = args.search((!args.all_namespaces).then_some(namespace.as_str()));
+    let query = args.search_query((!args.all_namespaces).then_some(namespace.as_str()));
     let client = kube::Client::try_from(config)?;
     let outcome = match args.watch {
         true => watch::follow(&args, &client, &query).await,
@@ -124,17 +124,17 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
 
 async fn list_events(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
     let mut events = export(client, query, args.limit).await?;
-    events.sort_by_cached_key(seen);
+    events.sort_by_cached_key(last_seen);
     let partial = print_warnings(client, query, events.len()).await?;
     pager::begin();
     print(args, &events)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
-    let path = format!("{SEARCH}/export?format=jsonl&limit={limit}&q={}", percent_encoded(query));
+    let path = format!("{SEARCH_API_PATH}/export?format=jsonl&limit={limit}&q={}", percent_encode(query));
     let request = http::Request::get(path).body(Vec::new())?;
-    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
     let mut events = Vec::new();
     while let Some(line) = lines.try_next().await.context("cannot read the events")? {
@@ -145,8 +145,8 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
 
 /// Reports on standard error what the result lacks; true if clusters were left out.
 async fn print_warnings(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
-    let path = format!("{SEARCH}/count?q={}", percent_encoded(query));
-    let response = reach::ask(client, &path).await?;
+    let path = format!("{SEARCH_API_PATH}/count?q={}", percent_encode(query));
+    let response = clients::get_or_explain(client, &path).await?;
     let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut err = terminal::stderr();
     for notice in list("notices") {
@@ -171,11 +171,11 @@ fn print(args: &EventsArgs, events: &[Value]) -> anyhow::Result<()> {
     match &args.output {
         Format::Table | Format::Wide if events.is_empty() => {}
         Format::Table | Format::Wide => {
-            let heads = heads(args.all_namespaces);
-            let mut widths = widths(args, &heads);
+            let headers = headers(args.all_namespaces);
+            let mut widths = column_widths(args, &headers);
             let now = jiff::Timestamp::now();
             let rows = events.iter().map(|event| row(event, args.all_namespaces, now));
-            let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
+            let rows: Vec<Vec<String>> = (!args.no_headers).then_some(headers).into_iter().chain(rows).collect();
             widths.write(&mut out, &rows)?;
         }
         format => {
@@ -188,17 +188,17 @@ fn print(args: &EventsArgs, events: &[Value]) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn widths(args: &EventsArgs, heads: &[String]) -> Widths {
-    let widths = if args.color.painted() { Widths::painted(heads) } else { Widths::default() };
-    widths.fitting(pager::width())
+fn column_widths(args: &EventsArgs, headers: &[String]) -> Widths {
+    let widths = if args.color.is_enabled() { Widths::with_colors(headers) } else { Widths::default() };
+    widths.with_max_width(pager::width())
 }
 
-fn heads(namespaces: bool) -> Vec<String> {
-    let heads = ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"].map(str::to_owned);
-    namespaces.then(|| "NAMESPACE".to_owned()).into_iter().chain(heads).collect()
+fn headers(has_namespace: bool) -> Vec<String> {
+    let headers = ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"].map(str::to_owned);
+    has_namespace.then(|| "NAMESPACE".to_owned()).into_iter().chain(headers).collect()
 }
 
-fn row(event: &Value, namespaces: bool, now: jiff::Timestamp) -> Vec<String> {
+fn row(event: &Value, has_namespace: bool, now: jiff::Timestamp) -> Vec<String> {
     let or_none = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
     let kind = text(event, "/involvedObject/kind").to_lowercase();
     let object = format!("{kind}/{}", text(event, "/involvedObject/name"));
@@ -211,7 +211,7 @@ fn row(event: &Value, namespaces: bool, now: jiff::Timestamp) -> Vec<String> {
         object,
         message,
     ];
-    namespaces.then(|| text(event, "/metadata/namespace").to_owned()).into_iter().chain(cells).collect()
+    has_namespace.then(|| text(event, "/metadata/namespace").to_owned()).into_iter().chain(cells).collect()
 }
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Cli {
+    struct TestArgs {
         #[command(flatten)]
         events: EventsArgs,
     }
@@ -236,8 +236,8 @@ mod tests {
         "kind:event namespace:=shop cluster:m1,m2 type:Warning last:<15m sort:-last"
     )]
     fn arguments_become_a_query(#[case] line: &str, #[case] expected: &str) {
-        let args = Cli::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
-        assert_eq!(args.search(Some("shop")), expected);
+        let args = TestArgs::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
+        assert_eq!(args.search_query(Some("shop")), expected);
     }
 
     #[test]

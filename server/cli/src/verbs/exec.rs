@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::interpret::files;
 use crate::object::text;
-use crate::process::{ContainerArgs, StreamArgs, attend, ended};
+use crate::process::{ContainerArgs, StreamArgs, exit_code, stream_process};
 
 #[derive(Debug, Args)]
 #[command(
@@ -33,21 +33,21 @@ pub struct ExecArgs {
 pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let pod = match (&args.pod, &args.filename) {
         (Some(pod), _) => pod.clone(),
-        (None, Some(file)) => named_in(file).await?,
+        (None, Some(file)) => read_target(file).await?,
         (None, None) => bail!("pod or type/name must be specified"),
     };
-    let found = args.container.find(&pod).await?;
-    let terminal = args.streams.terminal()?;
-    let parameters = found.parameters(args.streams.stdin, terminal.is_some());
-    let process = found.pods.exec(&found.pod.name_any(), args.command.clone(), &parameters).await;
-    let process = process.with_context(|| format!("cannot run a command in {}", found.named()))?;
-    let status = attend(process).await;
+    let target = args.container.find(&pod).await?;
+    let terminal = args.streams.enter_raw_mode()?;
+    let parameters = target.attach_params(args.streams.stdin, terminal.is_some());
+    let process = target.pods.exec(&target.pod.name_any(), args.command.clone(), &parameters).await;
+    let process = process.with_context(|| format!("cannot run a command in {}", target.pod_description()))?;
+    let status = stream_process(process).await;
     drop(terminal);
-    ended(status?)
+    exit_code(status?)
 }
 
 /// TYPE/NAME of the object in a file.
-async fn named_in(file: &str) -> anyhow::Result<String> {
+async fn read_target(file: &str) -> anyhow::Result<String> {
     match files::read(&[file.to_owned()], false).await?.as_slice() {
         [one] => Ok(format!("{}/{}", text(&one.body, "/kind").to_lowercase(), text(&one.body, "/metadata/name"))),
         several => bail!("{file} has {} objects; expected one", several.len()),

@@ -14,14 +14,14 @@ use crowsnest_members::ApiResources;
 use serde_json::Value;
 
 use super::get::kind::Kind;
-use super::get::{OperationScope, is_broken_pipe, yaml};
+use super::get::{OperationScope, is_broken_pipe, to_yaml};
+use crate::clients;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
 
-const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+const API_PATH: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -62,28 +62,29 @@ pub struct ExplainArgs {
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     if !args.object.contains('/') {
-        return fields(&args).await;
+        return explain_fields(&args).await;
     }
-    let of_kinds = [args.recursive, args.api_version.is_some(), args.cluster.is_some(), args.operation_scope.is_some()];
-    if of_kinds.contains(&true) {
+    let kind_flags =
+        [args.recursive, args.api_version.is_some(), args.cluster.is_some(), args.operation_scope.is_some()];
+    if kind_flags.contains(&true) {
         bail!("--recursive, --api-version, --cluster and -s require a kind, not the object {:?}", args.object);
     }
     let ExplainedObject { client, kind, namespace, name } =
         resolve_template(&args.object, args.namespace.as_deref(), &args.connection).await?;
-    let path = path(&kind, &namespace, &name);
-    let response = reach::ask(&client, &path).await?;
+    let path = explanation_path(&kind, &namespace, &name);
+    let response = clients::get_or_explain(&client, &path).await?;
     print(&response, args.output, |out| render(out, &response))
 }
 
 /// Documents the fields of a kind.
-async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+async fn explain_fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let cluster = args.cluster.as_deref();
-    let client = reach::one(config, cluster, args.operation_scope)?;
+    let client = clients::client(config, cluster, args.operation_scope)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
-    let target = schema::FieldPath::of(&args.object, args.api_version.as_deref(), &served)?;
-    let document = schema::document(&client, cluster, &target.kind).await?;
-    let field = schema::field(&document, &target)?;
+    let target = schema::FieldPath::resolve(&args.object, args.api_version.as_deref(), &served)?;
+    let document = schema::request_document(&client, cluster, &target.kind).await?;
+    let field = schema::find_field(&document, &target)?;
     print(field.schema(), args.output, |out| field.render(out, args.recursive))
 }
 
@@ -109,10 +110,11 @@ pub(crate) async fn resolve_template(
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
-    let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
+    let kind =
+        Kind::resolve(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
     let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
         ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {
-            bound(&client, &served, &kind, &namespace, name).await?
+            resolve_binding(&client, &served, &kind, &namespace, name).await?
         }
         _ => (kind, namespace, name.to_owned()),
     };
@@ -121,17 +123,17 @@ pub(crate) async fn resolve_template(
 }
 
 /// The API path of a template's explanation.
-fn path(kind: &Kind, namespace: &str, name: &str) -> String {
+fn explanation_path(kind: &Kind, namespace: &str, name: &str) -> String {
     let name = path_segment(name);
     let word = kind.name();
     match kind.namespaced {
-        true => format!("{ROOT}/namespaces/{namespace}/explanations/{word}:{name}"),
-        false => format!("{ROOT}/clusterexplanations/{word}:{name}"),
+        true => format!("{API_PATH}/namespaces/{namespace}/explanations/{word}:{name}"),
+        false => format!("{API_PATH}/clusterexplanations/{word}:{name}"),
     }
 }
 
 /// Resolves a binding to its template.
-async fn bound(
+async fn resolve_binding(
     client: &kube::Client,
     served: &ApiResources,
     kind: &Kind,
@@ -139,7 +141,7 @@ async fn bound(
     name: &str,
 ) -> anyhow::Result<(Kind, String, String)> {
     let collection = kind.gvr.path(kind.namespaced.then_some(namespace));
-    let binding = reach::ask(client, &format!("{collection}/{}", path_segment(name))).await?;
+    let binding = clients::get_or_explain(client, &format!("{collection}/{}", path_segment(name))).await?;
     let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
@@ -152,7 +154,7 @@ async fn bound(
     ))
 }
 
-/// Prints a document as JSON or YAML, or as text with `tell`.
+/// Prints a document as JSON or YAML, or as text with `render_text`.
 pub(crate) fn print(
     document: &Value,
     output: Output,
@@ -163,7 +165,7 @@ pub(crate) fn print(
     let printed = match output {
         Output::Text => render_text(&mut out).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{document:#}").map_err(anyhow::Error::from),
-        Output::Yaml => yaml(document).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Yaml => to_yaml(document).and_then(|text| Ok(write!(out, "{text}")?)),
     };
     match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -180,12 +182,12 @@ fn plain(value: &Value) -> String {
 
 /// `Deployment shop/web`; kinds of groups other than Kubernetes' and Karmada's include the group,
 /// `Deployment.example.org shop/web`.
-pub(crate) fn named(reference: &Value) -> String {
+pub(crate) fn format_reference(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
     let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
     // Kinds of other groups may share a name with a built-in kind.
-    let is_own = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
-    let kind = if is_own { kind.to_owned() } else { format!("{kind}.{group}") };
+    let is_well_known = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
+    let kind = if is_well_known { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
@@ -197,32 +199,32 @@ fn or_none(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
 }
 
-fn head(names: &[&str]) -> Vec<String> {
+fn header_row(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Prints a titled table; nothing if there are no rows.
-pub(crate) fn section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
+pub(crate) fn print_section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     writeln!(out)?;
-    let table: Vec<Vec<String>> = std::iter::once(head(names)).chain(rows).collect();
+    let table: Vec<Vec<String>> = std::iter::once(header_row(names)).chain(rows).collect();
     columns::write(&mut out, &table)
 }
 
 fn render(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
-    writeln!(out, "{}", named(&explanation["template"]))?;
+    writeln!(out, "{}", format_reference(&explanation["template"]))?;
     match explanation.get("policy") {
-        Some(policy) => writeln!(out, "follows {}", named(policy))?,
+        Some(policy) => writeln!(out, "follows {}", format_reference(policy))?,
         None => writeln!(out, "follows no policy")?,
     }
     if let Some(binding) = explanation.get("binding") {
         let replicas = number(binding, "replicas").filter(|number| number != "0");
         let replicas = replicas.map(|number| format!(", {number} replicas")).unwrap_or_default();
-        writeln!(out, "bound by {}{replicas}", named(binding))?;
+        writeln!(out, "bound by {}{replicas}", format_reference(binding))?;
         for parent in list(binding, "requiredBy") {
-            writeln!(out, "required by {}", named(parent))?;
+            writeln!(out, "required by {}", format_reference(parent))?;
         }
         let (at, message) = (text(binding, "/scheduledAt"), text(binding, "/message"));
         match at {
@@ -231,16 +233,16 @@ fn render(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
             at => writeln!(out, "scheduled at {at}: {message}")?,
         }
     }
-    policies(out, explanation)?;
+    print_policies(out, explanation)?;
     if let Some(scheduling) = explanation.get("scheduling") {
-        clusters(out, scheduling)?;
+        print_clusters(out, scheduling)?;
     }
-    targets(out, explanation)?;
-    overrides(out, list(explanation, "targets"), "cluster")?;
-    waiting(out, explanation)
+    print_targets(out, explanation)?;
+    print_overrides(out, list(explanation, "targets"), "cluster")?;
+    print_waiting(out, explanation)
 }
 
-pub(crate) fn policies(out: &mut dyn Write, report: &Value) -> io::Result<()> {
+pub(crate) fn print_policies(out: &mut dyn Write, report: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let outcome = match text(one, "/outcome") {
             "Chosen" | "Claimed" => "won",
@@ -252,13 +254,17 @@ pub(crate) fn policies(out: &mut dyn Write, report: &Value) -> io::Result<()> {
             _ => "kind",
         };
         let priority = or_none(number(one, "priority"));
-        vec![named(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
+        vec![format_reference(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
     };
-    section(out, &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"], list(report, "policies").iter().map(row).collect())
+    print_section(
+        out,
+        &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"],
+        list(report, "policies").iter().map(row).collect(),
+    )
 }
 
 /// Prints one table per affinity term that the scheduler evaluated.
-fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
+fn print_clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let rejected = text(one, "/rejected/reason");
         let fits = match (rejected, one["selected"] == true) {
@@ -268,7 +274,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
             (reason, _) => format!("no, {}: {reason}", text(one, "/rejected/filter")),
         };
         let score = if rejected.is_empty() { number(one, "score") } else { None };
-        let room = one.get("estimate").and_then(|estimate| {
+        let estimate = one.get("estimate").and_then(|estimate| {
             let by = match text(estimate, "/boundBy") {
                 "" => String::new(),
                 by => format!(" ({})", by.to_lowercase()),
@@ -276,7 +282,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
             Some(format!("{}{by}", number(estimate, "replicas")?))
         });
         let replicas = number(one, "replicas").filter(|number| number != "0");
-        let cells = [score, room, replicas].map(or_none);
+        let cells = [score, estimate, replicas].map(or_none);
         [vec![text(one, "/name").to_owned()], cells.to_vec(), vec![fits]].concat()
     };
     for term in list(scheduling, "terms") {
@@ -285,7 +291,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
         if !affinity.is_empty() {
             write!(out, "\naffinity {affinity}:")?;
         }
-        section(out, &["CLUSTER", "SCORE", "ROOM", "REPLICAS", "FITS"], rows)?;
+        print_section(out, &["CLUSTER", "SCORE", "ROOM", "REPLICAS", "FITS"], rows)?;
     }
     match (text(scheduling, "/decision"), text(scheduling, "/message")) {
         ("Clear" | "Fail", message) => writeln!(out, "\nno cluster fits: {message}"),
@@ -293,7 +299,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     }
 }
 
-fn targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
+fn print_targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let placed = match text(one, "/placed") {
             "Required" => "required",
@@ -311,45 +317,45 @@ fn targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
         ]
     };
     let rows = list(explanation, "targets").iter().map(row).collect();
-    section(out, &["TARGET", "PLACED", "REPLICAS", "APPLIED", "HEALTH"], rows)
+    print_section(out, &["TARGET", "PLACED", "REPLICAS", "APPLIED", "HEALTH"], rows)
 }
 
 /// Prints the changes of each override rule, one line per field.
-pub(crate) fn overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> io::Result<()> {
+pub(crate) fn print_overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> io::Result<()> {
     let mut rows = Vec::new();
     for cluster in clusters {
         for rule in list(cluster, "overrides") {
             let changes = list(rule, "differences");
             let mut line = |change: String| {
-                rows.push(vec![text(cluster, &format!("/{name}")).to_owned(), named(rule), change]);
+                rows.push(vec![text(cluster, &format!("/{name}")).to_owned(), format_reference(rule), change]);
             };
             if changes.is_empty() {
                 line("no visible change".to_owned());
             }
-            changes.iter().map(difference).for_each(&mut line);
+            changes.iter().map(format_difference).for_each(&mut line);
             list(rule, "notes").iter().filter_map(Value::as_str).map(str::to_owned).for_each(&mut line);
         }
     }
-    section(out, &["CLUSTER", "OVERRIDE", "CHANGES"], rows)
+    print_section(out, &["CLUSTER", "OVERRIDE", "CHANGES"], rows)
 }
 
 /// `/spec/replicas: 1 -> 2`
-pub(crate) fn difference(one: &Value) -> String {
-    let shown = |field: &str| match one.get(field) {
+pub(crate) fn format_difference(one: &Value) -> String {
+    let format_value = |field: &str| match one.get(field) {
         None => "(none)".to_owned(),
         Some(Value::String(text)) => text.replace('\n', "\\n"),
         Some(other) => other.to_string(),
     };
-    format!("{}: {} -> {}", text(one, "/path"), shown("before"), shown("after"))
+    format!("{}: {} -> {}", text(one, "/path"), format_value("before"), format_value("after"))
 }
 
-pub(crate) fn waiting(out: &mut dyn Write, report: &Value) -> io::Result<()> {
+pub(crate) fn print_waiting(out: &mut dyn Write, report: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let cluster = text(one, "/cluster");
         let cluster = if cluster.is_empty() { "-" } else { cluster };
         [text(one, "/cause"), cluster, text(one, "/message")].map(str::to_owned).to_vec()
     };
-    section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(report, "waiting").iter().map(row).collect())
+    print_section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(report, "waiting").iter().map(row).collect())
 }
 
 #[cfg(test)]

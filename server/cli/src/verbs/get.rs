@@ -9,28 +9,28 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::search::PARTIAL;
+use super::search::EXIT_PARTIAL;
+use crate::clients;
 use crate::connection::ConnectionArgs;
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
 use crate::sources::SourceArgs;
 use arguments::RequestedObject;
-use ask::Question;
-use beside::{Beside, SortBy};
-use collect::{Getting, Responses};
+use collect::{PendingGet, Responses};
+use extra_columns::{ExtraColumns, SortBy};
 use kind::Kind;
-use shown::Shown;
+use printer::Printer;
+use requests::GetRequest;
 
 mod arguments;
-pub mod ask;
-mod beside;
 mod collect;
+mod extra_columns;
 mod follow;
 pub(crate) mod kind;
-mod shown;
+mod printer;
+pub mod requests;
 mod table;
 
 /// Name of the control plane in the column CLUSTER.
@@ -86,7 +86,7 @@ pub struct GetArgs {
     operation_scope: Option<OperationScope>,
     /// Output format: wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
     /// custom-columns=HEAD:PATH,…
-    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::parse_for_objects)]
     output: Option<Format>,
     /// Watch for changes after listing
     #[arg(short, long)]
@@ -153,27 +153,27 @@ impl GetArgs {
         }
     }
 
-    fn follows(&self) -> bool {
+    fn is_watch(&self) -> bool {
         self.watch || self.watch_only
     }
 
-    fn beside(&self) -> Beside {
-        Beside {
+    fn extra_columns(&self) -> ExtraColumns {
+        ExtraColumns {
             labels: self.label_columns.clone(),
-            all_labels: self.show_labels,
-            adoption: matches!(self.output, Some(Format::Wide)),
+            shows_all_labels: self.show_labels,
+            shows_adoption: matches!(self.output, Some(Format::Wide)),
             sort: self.sort_by.clone(),
         }
     }
 
-    fn as_table(&self) -> bool {
+    fn prints_table(&self) -> bool {
         self.output.as_ref().is_none_or(Format::is_table)
     }
 }
 
 pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
     let result = match &args.raw {
-        Some(path) => raw(&args, path).await,
+        Some(path) => print_raw(&args, path).await,
         None => get(&args).await,
     };
     match result {
@@ -184,63 +184,63 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
-    let requested = args.wanted().await?;
+    let requested = args.requested_objects().await?;
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let served = crowsnest_members::discovery::discover(&control_plane).await?;
     let scope = args.scope();
     let mut requests = Vec::new();
-    for RequestedObject { word, name, namespace } in requested {
-        let mut kinds = Kind::all_of(&word, &served);
+    for RequestedObject { kind: kind_argument, name, namespace } in requested {
+        let mut kinds = Kind::resolve_all(&kind_argument, &served);
         if kinds.is_empty() {
-            kinds.push(find_in_members(&word, &scope, &config, &control_plane).await?);
+            kinds.push(find_in_members(&kind_argument, &scope, &config, &control_plane).await?);
         }
         for kind in kinds {
             let explicit_namespace = namespace.clone().or_else(|| args.namespace.clone());
             let namespace = (kind.namespaced && !args.all_namespaces)
                 .then(|| explicit_namespace.unwrap_or_else(|| config.default_namespace.clone()));
-            let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
+            let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.prints_table());
             let (name, with_objects) = (name.clone(), args.sort_by.is_some());
-            let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
+            let request = GetRequest { kind, namespace, name, labels, fields, as_table, with_objects };
             let (config, control_plane) = (&config, &control_plane);
-            requests.push(Getting { args, config, control_plane, scope: &scope, question });
+            requests.push(PendingGet { args, config, control_plane, scope: &scope, request });
         }
     }
-    if requests.len() > 1 && args.follows() {
+    if requests.len() > 1 && args.is_watch() {
         bail!("-w requires a single kind, or a single object");
     }
-    show(args, &requests).await
+    run_requests(args, &requests).await
 }
 
 /// Prints the response at a path unchanged.
-async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
+async fn print_raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
     if !path.starts_with('/') {
         bail!("invalid path {path:?}: expected an absolute path, such as /version");
     }
     let config = args.connection.config().await?;
     let (client, cluster) = match args.scope() {
-        Scope::Named(named) if named.len() == 1 => (reach::member(&config, &named[0])?, Some(named[0].clone())),
+        Scope::Named(named) if named.len() == 1 => (clients::member(&config, &named[0])?, Some(named[0].clone())),
         Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),
         _ => bail!("--raw requires the control plane, or a single member named with --cluster"),
     };
     let request = http::Request::get(path).body(Vec::new())?;
     let text = client.request_text(request).await;
-    let text = text.map_err(|error| anyhow!("{}", reach::failure(cluster.as_deref(), &error)))?;
+    let text = text.map_err(|error| anyhow!("{}", clients::explain_failure(cluster.as_deref(), &error)))?;
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush().map(|()| ExitCode::SUCCESS)?)
 }
 
-/// Prints all results. An error of one of several requests is reported and the others are shown.
-async fn show(args: &GetArgs, requests: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
+/// Sends the requests and prints their results. If one of several fails, its error is printed with the other results.
+async fn run_requests(args: &GetArgs, requests: &[PendingGet<'_>]) -> anyhow::Result<ExitCode> {
     if let [one] = requests {
         let results = [(one, one.collect_responses().await?)];
-        let shown = print(args, &results)?;
-        return match (&results, shown) {
-            ([(one, responses)], Some(shown)) if args.follows() => {
-                follow::follow(&one.question.watched(), responses, shown).await
+        let printer = print(args, &results)?;
+        return match (&results, printer) {
+            ([(one, responses)], Some(printer)) if args.is_watch() => {
+                follow::follow(&one.request.as_watch(), responses, printer).await
             }
-            ([(_, responses)], _) => Ok(args.code(responses.partial)),
+            ([(_, responses)], _) => Ok(args.exit_code(responses.partial)),
         };
     }
     let (mut results, mut failed) = (Vec::new(), false);
@@ -255,60 +255,60 @@ async fn show(args: &GetArgs, requests: &[Getting<'_>]) -> anyhow::Result<ExitCo
     }
     print(args, &results)?;
     let partial = results.iter().any(|(_, responses)| responses.partial);
-    Ok(if failed { ExitCode::FAILURE } else { args.code(partial) })
+    Ok(if failed { ExitCode::FAILURE } else { args.exit_code(partial) })
 }
 
 impl GetArgs {
-    fn code(&self, partial: bool) -> ExitCode {
-        if partial && !self.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS }
+    fn exit_code(&self, partial: bool) -> ExitCode {
+        if partial && !self.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
     }
 }
 
 /// Prints the results: a table per kind, or one document. Returns the printer to continue a watch with.
-fn print(args: &GetArgs, results: &[(&Getting<'_>, Responses)]) -> anyhow::Result<Option<Shown>> {
-    if !args.follows() {
+fn print(args: &GetArgs, results: &[(&PendingGet<'_>, Responses)]) -> anyhow::Result<Option<Printer>> {
+    if !args.is_watch() {
         pager::begin();
     }
     let (mut out, mut err) = (io::stdout().lock(), terminal::stderr());
-    let answers = || results.iter().flat_map(|(_, responses)| &responses.answers);
-    for warning in answers().flat_map(|(_, response)| &response.warnings) {
+    let successes = || results.iter().flat_map(|(_, responses)| &responses.successes);
+    for warning in successes().flat_map(|(_, response)| &response.warnings) {
         writeln!(err, "warning: {warning}")?;
     }
     let Some((first, _)) = results.first() else { return Ok(None) };
     let now = jiff::Timestamp::now();
-    if !args.as_table() && !args.follows() {
-        let mut shown = Shown::new(args, &first.question, now);
-        for (request, _) in results {
-            let kind = &request.question.kind;
-            shown.resources.insert(kind.kind.clone(), kind.gvr.resource.to_string());
+    if !args.prints_table() && !args.is_watch() {
+        let mut printer = Printer::new(args, &first.request, now);
+        for (pending, _) in results {
+            let kind = &pending.request.kind;
+            printer.resources.insert(kind.kind.clone(), kind.gvr.resource.to_string());
         }
-        let all = answers().flat_map(|(source, response)| response.objects(source.cluster.as_deref()));
-        shown.whole(&mut out, all.collect(), matches!(results, [(one, _)] if one.question.name.is_some()))?;
+        let all = successes().flat_map(|(source, response)| response.objects(source.cluster.as_deref()));
+        printer.print_all(&mut out, all.collect(), matches!(results, [(one, _)] if one.request.name.is_some()))?;
         out.flush()?;
         return Ok(None);
     }
     let (mut last, mut rows) = (None, 0);
-    let kinds: Vec<_> = results.chunk_by(|one, other| one.0.question.kind == other.0.question.kind).collect();
-    for of_kind in &kinds {
-        let Some((request, _)) = of_kind.first() else { continue };
-        let mut shown = Shown::new(args, &request.question, now);
+    let kinds: Vec<_> = results.chunk_by(|one, other| one.0.request.kind == other.0.request.kind).collect();
+    for same_kind in &kinds {
+        let Some((pending, _)) = same_kind.first() else { continue };
+        let mut printer = Printer::new(args, &pending.request, now);
         if args.show_kind || kinds.len() > 1 {
-            shown.kind = Some(request.question.kind.singular());
+            printer.kind = Some(pending.request.kind.singular());
         }
         for (source, response) in
-            of_kind.iter().flat_map(|(_, responses)| &responses.answers).filter(|_| !args.watch_only)
+            same_kind.iter().flat_map(|(_, responses)| &responses.successes).filter(|_| !args.watch_only)
         {
-            shown.add(source.cluster.as_deref(), response);
+            printer.add(source.cluster.as_deref(), response);
         }
-        if rows > 0 && shown.rows > 0 && args.as_table() {
+        if rows > 0 && printer.rows > 0 && args.prints_table() {
             writeln!(out)?;
         }
-        shown.flush(&mut out)?;
-        rows += shown.rows;
-        last = Some(shown);
+        printer.flush(&mut out)?;
+        rows += printer.rows;
+        last = Some(printer);
     }
-    if rows == 0 && !args.follows() && !args.ignore_not_found {
-        match &first.question.namespace {
+    if rows == 0 && !args.is_watch() && !args.ignore_not_found {
+        match &first.request.namespace {
             Some(namespace) => writeln!(err, "No resources found in {namespace} namespace.")?,
             None => writeln!(err, "No resources found")?,
         }
@@ -329,7 +329,7 @@ pub(crate) async fn find_kind(
     control_plane: &kube::Client,
 ) -> anyhow::Result<Kind> {
     let served = crowsnest_members::discovery::discover(control_plane).await?;
-    match Kind::of(word, &served) {
+    match Kind::resolve(word, &served) {
         Some(kind) => Ok(kind),
         None => find_in_members(word, scope, config, control_plane).await,
     }
@@ -345,13 +345,13 @@ async fn find_in_members(
     let members = match scope {
         Scope::Named(named) => named.clone(),
         Scope::ControlPlane(Some(named)) => named.clone(),
-        _ => ask::clusters(control_plane).await?,
+        _ => requests::list_clusters(control_plane).await?,
     };
     let mut unknown = String::new();
     for cluster in &members {
-        match crowsnest_members::discovery::discover(&reach::member(config, cluster)?).await {
+        match crowsnest_members::discovery::discover(&clients::member(config, cluster)?).await {
             Ok(served) => {
-                if let Some(kind) = Kind::of(word, &served) {
+                if let Some(kind) = Kind::resolve(word, &served) {
                     return Ok(kind);
                 }
             }
@@ -361,7 +361,7 @@ async fn find_in_members(
     Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists them"))
 }
 
-pub(crate) fn yaml(document: &Value) -> anyhow::Result<String> {
+pub(crate) fn to_yaml(document: &Value) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(document).context("cannot print YAML")?;
     Ok(if text.ends_with('\n') { text } else { format!("{text}\n") })
 }

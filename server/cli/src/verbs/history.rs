@@ -17,9 +17,9 @@ use crate::output::Format;
 use crate::pager;
 
 /// Maximum number of concurrent diff requests.
-const AT_ONCE: usize = 4;
+const CONCURRENT_REQUESTS: usize = 4;
 /// Maximum number of changed paths shown per revision.
-const MOST_PATHS: usize = 4;
+const MAX_PATHS: usize = 4;
 
 #[derive(Debug, Args)]
 #[command(
@@ -36,7 +36,7 @@ pub struct HistoryArgs {
     seq: Option<u64>,
     /// Output format: json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,… [default: a
     /// table; yaml with --seq]
-    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::parse_for_objects)]
     output: Option<Format>,
     #[arg(long)]
     no_headers: bool,
@@ -45,15 +45,15 @@ pub struct HistoryArgs {
 }
 
 pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
-    let named: Vec<String> = args.cluster.iter().cloned().collect();
-    let target = args.object.resolve(&args.connection, &named).await?;
+    let clusters: Vec<String> = args.cluster.iter().cloned().collect();
+    let target = args.object.resolve(&args.connection, &clusters).await?;
     let cluster = target.cluster(args.cluster.as_deref()).await?;
     let more = args.seq.map(|seq| format!("&seq={seq}")).unwrap_or_default();
-    let response = target.ask("history", &cluster, &more).await?;
+    let response = target.request_search_api("history", &cluster, &more).await?;
     let mut out = Vec::new();
     match (&args.output, args.seq) {
-        (Some(format), _) if !format.is_table() => format.print(&mut out, &response, |_| target.called())?,
-        (None, Some(_)) => Format::Yaml.print(&mut out, &response, |_| target.called())?,
+        (Some(format), _) if !format.is_table() => format.print(&mut out, &response, |_| target.display_name())?,
+        (None, Some(_)) => Format::Yaml.print(&mut out, &response, |_| target.display_name())?,
         (_, Some(_)) => bail!("--seq requires an output format for documents, such as -o yaml or -o json"),
         _ => table(&mut out, &args, &target, &cluster, &response).await?,
     }
@@ -65,6 +65,7 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Prints the revisions as a table, with the paths that changed since the previous revision.
 async fn table(
     out: &mut impl Write,
     args: &HistoryArgs,
@@ -72,34 +73,37 @@ async fn table(
     cluster: &str,
     response: &Value,
 ) -> anyhow::Result<()> {
-    let versions = response.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let seq = |version: &Value| version.get("seq").and_then(Value::as_u64).unwrap_or_default();
-    let pairs = versions.windows(2).map(|pair| (seq(&pair[1]), seq(&pair[0])));
-    let changed = futures::stream::iter(pairs)
-        .map(|(from, to)| async move { target.ask("diff", cluster, &format!("&from={from}&to={to}")).await })
-        .buffered(AT_ONCE)
-        .map_ok(|diff| paths(&diff))
-        .try_collect::<Vec<String>>()
-        .await?;
+    let revisions = response.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let seq = |revision: &Value| revision.get("seq").and_then(Value::as_u64).unwrap_or_default();
+    let pairs = revisions.windows(2).map(|pair| (seq(&pair[1]), seq(&pair[0])));
+    let changed =
+        futures::stream::iter(pairs)
+            .map(|(from, to)| async move {
+                target.request_search_api("diff", cluster, &format!("&from={from}&to={to}")).await
+            })
+            .buffered(CONCURRENT_REQUESTS)
+            .map_ok(|diff| paths(&diff))
+            .try_collect::<Vec<String>>()
+            .await?;
     let now = jiff::Timestamp::now();
-    let head = ["SEQ", "AGE", "UNTIL", "GENERATION", "CHANGED"].map(str::to_owned).to_vec();
-    let row = |(at, version): (usize, &Value)| {
+    let header = ["SEQ", "AGE", "UNTIL", "GENERATION", "CHANGED"].map(str::to_owned).to_vec();
+    let row = |(at, revision): (usize, &Value)| {
         let changed = changed.get(at).cloned().unwrap_or_else(|| "<unknown>".to_owned());
-        row(version, &changed, now)
+        row(revision, &changed, now)
     };
     let rows: Vec<Vec<String>> =
-        (!args.no_headers).then_some(head).into_iter().chain(versions.iter().enumerate().map(row)).collect();
+        (!args.no_headers).then_some(header).into_iter().chain(revisions.iter().enumerate().map(row)).collect();
     Ok(columns::write(out, &rows)?)
 }
 
 /// The row of a revision. The oldest has no predecessor to compare with.
-fn row(version: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
+fn row(revision: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
     let ago = |field: &str| {
-        let at = text(version, field).parse::<jiff::Timestamp>().ok();
+        let at = text(revision, field).parse::<jiff::Timestamp>().ok();
         at.map(|at| human_duration(now.as_second() - at.as_second()))
     };
-    let number = |field: &str| version.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
-    let until = match (ago("/until"), version.get("deleted").and_then(Value::as_bool)) {
+    let number = |field: &str| revision.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
+    let until = match (ago("/until"), revision.get("deleted").and_then(Value::as_bool)) {
         (Some(until), Some(true)) => format!("deleted-{until}-ago"),
         (Some(until), _) => format!("{until}-ago"),
         (None, _) => "now".to_owned(),
@@ -108,20 +112,20 @@ fn row(version: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
     vec![number("seq"), age, until, number("generation"), changed.to_owned()]
 }
 
-/// `spec.replicas,status.replicas,+3`
+/// The changed paths of a revision as one cell, such as `spec.replicas,status.replicas,+3`.
 fn paths(diff: &Value) -> String {
     let all = diff.get("differences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let own = |path: &str| !["/metadata/resourceVersion", "/metadata/generation"].contains(&path);
+    let is_own_change = |path: &str| !["/metadata/resourceVersion", "/metadata/generation"].contains(&path);
     let paths: Vec<String> = all
         .iter()
         .map(|difference| text(difference, "/path"))
-        .filter(|path| own(path))
+        .filter(|path| is_own_change(path))
         .map(|path| path.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~"))
         .collect();
     // The API returns a limited number of differences and whether there are more.
     let more = diff.get("more") == Some(&Value::Bool(true));
-    let omitted = paths.len().saturating_sub(MOST_PATHS);
-    let mut listed = paths.into_iter().take(MOST_PATHS).collect::<Vec<_>>();
+    let omitted = paths.len().saturating_sub(MAX_PATHS);
+    let mut listed = paths.into_iter().take(MAX_PATHS).collect::<Vec<_>>();
     match (omitted, more) {
         (0, false) => {}
         (omitted, false) => listed.push(format!("+{omitted}")),
@@ -137,14 +141,14 @@ mod tests {
 
     #[test]
     fn changes_are_shown_by_their_paths() {
-        let of = |paths: &[&str], more: bool| {
+        let cell = |paths: &[&str], more: bool| {
             let differences: Vec<Value> = paths.iter().map(|path| json!({"path": path, "after": 1})).collect();
             super::paths(&json!({"differences": differences, "more": more}))
         };
-        assert_eq!(of(&["/metadata/resourceVersion", "/spec/replicas"], false), "spec.replicas");
-        assert_eq!(of(&["/metadata/labels/a~1b"], true), "metadata.labels.a/b,...");
-        assert_eq!(of(&["/a", "/b", "/c", "/d", "/e"], false), "a,b,c,d,+1");
-        assert_eq!(of(&[], false), "<none>");
+        assert_eq!(cell(&["/metadata/resourceVersion", "/spec/replicas"], false), "spec.replicas");
+        assert_eq!(cell(&["/metadata/labels/a~1b"], true), "metadata.labels.a/b,...");
+        assert_eq!(cell(&["/a", "/b", "/c", "/d", "/e"], false), "a,b,c,d,+1");
+        assert_eq!(cell(&[], false), "<none>");
     }
 
     #[rstest::rstest]

@@ -25,14 +25,14 @@ pub struct IndexArgs {
 #[derive(Debug, Subcommand)]
 enum IndexCommand {
     /// Show the backend, its backlog and rejected documents
-    Status(Common),
+    Status(CommonArgs),
     /// Compare the index with the cache, by counts per cluster and kind and by samples; exits with 1 if they differ
     Verify {
         /// Number of objects to compare field by field
         #[arg(long, default_value_t = 200, value_name = "N")]
         samples: usize,
         #[command(flatten)]
-        common: Common,
+        common: CommonArgs,
     },
     /// Build a new index while the current one keeps serving (OpenSearch and Elasticsearch)
     Rebuild {
@@ -40,12 +40,12 @@ enum IndexCommand {
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
-        common: Common,
+        common: CommonArgs,
     },
 }
 
 #[derive(Debug, Args)]
-struct Common {
+struct CommonArgs {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -58,32 +58,32 @@ enum Output {
     Json,
 }
 
-const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/index";
+const INDEX_PATH: &str = "/apis/search.crowsnest.io/v1alpha1/index";
 /// Interval between checks of a rebuild.
-const PAUSE: Duration = Duration::from_secs(1);
+const REBUILD_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without progress after which the command stops waiting; the server continues the rebuild.
-const PATIENCE: Duration = Duration::from_secs(300);
+const REBUILD_STALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
     let mut out = terminal::stdout();
     match args.command {
         IndexCommand::Status(common) => {
-            let index = ask(&common.connection.client().await?, Method::GET, PATH).await?;
+            let index = request_index(&common.connection.client().await?, Method::GET, INDEX_PATH).await?;
             print(&mut out, &index, common.output)?;
             Ok(if index["trouble"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         IndexCommand::Verify { samples, common } => {
-            let path = format!("{PATH}?verify={samples}");
-            let index = ask(&common.connection.client().await?, Method::GET, &path).await?;
+            let path = format!("{INDEX_PATH}?verify={samples}");
+            let index = request_index(&common.connection.client().await?, Method::GET, &path).await?;
             print(&mut out, &index, common.output)?;
             Ok(if is_equal(&index["verification"]) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         IndexCommand::Rebuild { wait, common } => {
             let client = common.connection.client().await?;
-            let before = ask(&client, Method::GET, PATH).await?;
-            let mut index = ask(&client, Method::POST, PATH).await?;
+            let before = request_index(&client, Method::GET, INDEX_PATH).await?;
+            let mut index = request_index(&client, Method::POST, INDEX_PATH).await?;
             if wait {
-                index = rebuilt(&client, &before["writer"]["index"]).await?;
+                index = wait_for_rebuild(&client, &before["writer"]["index"]).await?;
             }
             print(&mut out, &index, common.output)?;
             Ok(ExitCode::SUCCESS)
@@ -91,16 +91,16 @@ pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn ask(client: &kube::Client, method: Method, path: &str) -> anyhow::Result<Value> {
+async fn request_index(client: &kube::Client, method: Method, path: &str) -> anyhow::Result<Value> {
     let request = http::Request::builder().method(method).uri(path).body(Vec::new())?;
     client.request(request).await.context("cannot query the search index")
 }
 
 /// Waits until an index other than `before` serves searches. Any replica may have built it.
-async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value> {
+async fn wait_for_rebuild(client: &kube::Client, before: &Value) -> anyhow::Result<Value> {
     let (mut position, mut moved_at) = (0, Instant::now());
     loop {
-        let index = ask(client, Method::GET, PATH).await?;
+        let index = request_index(client, Method::GET, INDEX_PATH).await?;
         let writer = &index["writer"];
         if writer["index"] != *before && (writer["state"] == "Following" || writer["state"] == "Standby") {
             return Ok(index);
@@ -109,11 +109,14 @@ async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value>
         if now != position {
             (position, moved_at) = (now, Instant::now());
         }
-        if moved_at.elapsed() > PATIENCE {
-            let trouble = index["trouble"].as_str().unwrap_or("unknown reason");
-            bail!("the rebuild made no progress for {} s: {trouble}; see `crowsnest index status`", PATIENCE.as_secs());
+        if moved_at.elapsed() > REBUILD_STALL_TIMEOUT {
+            let error = index["trouble"].as_str().unwrap_or("unknown reason");
+            bail!(
+                "the rebuild made no progress for {} s: {error}; see `crowsnest index status`",
+                REBUILD_STALL_TIMEOUT.as_secs()
+            );
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(REBUILD_POLL_INTERVAL).await;
     }
 }
 
@@ -147,8 +150,8 @@ fn print(out: &mut impl Write, index: &Value, output: Output) -> anyhow::Result<
         let counted: Vec<String> = fields.iter().map(|field| format!("{} {field}", number(writer, field))).collect();
         writeln!(out, "since the start: {}", counted.join(", "))?;
     }
-    if let Some(trouble) = index["trouble"].as_str() {
-        writeln!(out, "cannot write to the index: {trouble}")?;
+    if let Some(error) = index["trouble"].as_str() {
+        writeln!(out, "cannot write to the index: {error}")?;
     }
     for refused in writer["refusedDocuments"].as_array().into_iter().flatten() {
         writeln!(out, "rejected: object {}: {}", text(refused, "id"), text(refused, "reason"))?;
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn printed(index: &Value) -> String {
+    fn render(index: &Value) -> String {
         let mut out = Vec::new();
         print(&mut out, index, Output::Table).unwrap();
         String::from_utf8(out).unwrap()
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn a_local_index_has_one_line() {
         let index = json!({"backend": "tantivy", "behind": 0, "trouble": null, "bytes": null, "writer": null});
-        assert_eq!(printed(&index), "tantivy: 0 changes behind\n");
+        assert_eq!(render(&index), "tantivy: 0 changes behind\n");
     }
 
     #[test]
@@ -234,7 +237,7 @@ mod tests {
                     {"cluster": "", "kind": "", "stored": 0, "indexed": 1}],
                 "objects": [{"cluster": "m1", "kind": "Node", "namespace": "", "name": "n1", "field": "status"}]},
         });
-        insta::assert_snapshot!(printed(&index), @r"
+        insta::assert_snapshot!(render(&index), @r"
         opensearch: 3 changes behind, waiting, index crowsnest-000001, 5 MiB
         since the start: 9 written, 2 retried, 1 refused, 0 rebuilds
         cannot write to the index: 429 blocked

@@ -17,7 +17,7 @@ use crowsnest_api::work::AggregatedStatusItem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use execute::{Arguments, Tried};
+use execute::{Arguments, InterpreterSource};
 use files::Document;
 use rules::{RULES, Rule};
 
@@ -63,15 +63,15 @@ pub struct InterpretArgs {
     desired_replica: i32,
     /// Output format of an edited customization: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, … [default:
     /// its name]
-    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::parse_for_object)]
     output: Option<Format>,
-    /// Accepted for karmadactl's sake; a local file has no managed fields
+    /// Accepted for compatibility with karmadactl; a local file has no managed fields
     #[arg(long, hide = true)]
     show_managed_fields: bool,
-    /// Accepted for karmadactl's sake; no control plane is used
+    /// Accepted for compatibility with karmadactl; no control plane is used
     #[arg(long, hide = true)]
     kubeconfig: Option<String>,
-    /// Accepted for karmadactl's sake; no control plane is used
+    /// Accepted for compatibility with karmadactl; no control plane is used
     #[arg(long, hide = true, alias = "karmada-context")]
     context: Option<String>,
 }
@@ -89,15 +89,15 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
     let desired = files::read(args.desired_file.as_slice(), false).await?;
     let observed = files::read(args.observed_file.as_slice(), false).await?;
     let statuses = files::read(args.status_file.as_slice(), false).await?;
-    let rule = args.operation.as_deref().map(rule_of).transpose()?;
+    let rule = args.operation.as_deref().map(find_rule).transpose()?;
     if args.check || args.edit {
         if args.filename.is_empty() {
             let flag = if args.check { "--check" } else { "--edit" };
             bail!("{flag} requires a customization file (-f)");
         }
         if args.check {
-            let all_well = check::check(&documents, &mut std::io::stdout().lock())?;
-            return Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            let all_valid = check::check(&documents, &mut std::io::stdout().lock())?;
+            return Ok(if all_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         return edit::edit(&args.filename, documents, args.show_doc, args.output);
     }
@@ -105,8 +105,8 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
     let customizations = documents.iter().map(customization).collect::<anyhow::Result<Vec<_>>>();
     let customizations = customizations.context("fail to get customization object")?;
     let arguments = Arguments {
-        desired: only(desired).context("fail to get desired object")?,
-        observed: only(observed).context("fail to get observed object")?,
+        desired: single_object(desired).context("fail to get desired object")?,
+        observed: single_object(observed).context("fail to get observed object")?,
         statuses: statuses
             .iter()
             .map(status_item)
@@ -114,13 +114,17 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
             .context("fail to get status items")?,
         replicas: args.desired_replica,
     };
-    let tried = if args.filename.is_empty() { Tried::BuiltIn } else { Tried::Customizations(&customizations) };
-    let results = execute::execute(rule, &tried, &arguments).await;
+    let source = if args.filename.is_empty() {
+        InterpreterSource::BuiltIn
+    } else {
+        InterpreterSource::Customizations(&customizations)
+    };
+    let results = execute::execute(rule, &source, &arguments).await;
     execute::print(rule, &results, &mut std::io::stdout().lock(), &mut terminal::stderr())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rule_of(operation: &str) -> anyhow::Result<&'static Rule> {
+fn find_rule(operation: &str) -> anyhow::Result<&'static Rule> {
     let Some(rule) = RULES.iter().find(|rule| rule.name().eq_ignore_ascii_case(operation)) else {
         let names: Vec<&str> = RULES.iter().map(Rule::name).collect();
         bail!("operation {operation} is not supported. Use one of: {}", names.join(", "));
@@ -128,7 +132,7 @@ fn rule_of(operation: &str) -> anyhow::Result<&'static Rule> {
     Ok(rule)
 }
 
-fn decoded<T: DeserializeOwned>(document: &Document) -> anyhow::Result<T> {
+fn decode<T: DeserializeOwned>(document: &Document) -> anyhow::Result<T> {
     T::deserialize(&document.body).with_context(|| format!("unable to decode {:?}", document.source))
 }
 
@@ -140,7 +144,7 @@ fn customization(document: &Document) -> anyhow::Result<ResourceInterpreterCusto
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         bail!("not a ResourceInterpreterCustomization, got {group}/{version}, Kind={kind}");
     }
-    decoded(document)
+    decode(document)
 }
 
 /// Decodes the status of one cluster; other objects are rejected, since they would count as an empty status.
@@ -150,11 +154,11 @@ fn status_item(document: &Document) -> anyhow::Result<AggregatedStatusItem> {
     if let Some(unknown) = fields.into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
         bail!("{:?} has no AggregatedStatusItem: unknown field {unknown:?}", document.source);
     }
-    decoded(document)
+    decode(document)
 }
 
 /// The object of a file with at most one object.
-fn only(mut documents: Vec<Document>) -> anyhow::Result<Option<Value>> {
+fn single_object(mut documents: Vec<Document>) -> anyhow::Result<Option<Value>> {
     if documents.len() > 1 {
         bail!("get {} objects, expect one at most", documents.len());
     }

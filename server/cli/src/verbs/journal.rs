@@ -5,19 +5,19 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use serde_json::Value;
 
-use super::explain::{ExplainedObject, list, named, resolve_template, text};
-use super::get::{is_broken_pipe, yaml};
-use super::search::PARTIAL;
+use super::explain::{ExplainedObject, format_reference, list, resolve_template, text};
+use super::get::{is_broken_pipe, to_yaml};
+use super::search::EXIT_PARTIAL;
+use crate::clients;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach;
 
-const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
+const JOURNAL_PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
@@ -60,19 +60,19 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let ExplainedObject { client, kind, namespace, name } =
         resolve_template(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let about = format!("{}/{namespace}/{name}", kind.gvr.group_resource());
-    let mut path = format!("{PATH}?limit={}&about={}", args.limit, percent_encoded(&about));
+    let mut path = format!("{JOURNAL_PATH}?limit={}&about={}", args.limit, percent_encode(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
         if let Some(value) = value {
-            path.push_str(&format!("&{parameter}={}", percent_encoded(value)));
+            path.push_str(&format!("&{parameter}={}", percent_encode(value)));
         }
     }
-    let response = reach::ask(&client, &path).await?;
+    let response = clients::get_or_explain(&client, &path).await?;
     pager::begin();
     let mut out = terminal::stdout();
     let printed = match args.output {
         Output::Table => table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{response:#}").map_err(anyhow::Error::from),
-        Output::Yaml => yaml(&response).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Yaml => to_yaml(&response).and_then(|text| Ok(write!(out, "{text}")?)),
     };
     match printed {
         // The reader closed the pipe.
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
         printed => printed?,
     }
     let partial = print_warnings(&mut terminal::stderr(), &response, &args.object)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 /// Prints the entries, oldest first. Entries about other objects are included if they are a cause.
@@ -94,10 +94,10 @@ fn table(out: &mut impl Write, response: &Value, width: Option<usize>) -> io::Re
         // Seconds suffice here; JSON output has the full precision.
         let at = text(entry, "/at").get(..19).map_or_else(String::new, |at| format!("{at}Z"));
         let message = text(entry, "/message").replace('\n', " ");
-        vec![at, text(entry, "/action").to_owned(), named(&entry["subject"]), message]
+        vec![at, text(entry, "/action").to_owned(), format_reference(&entry["subject"]), message]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(entries.iter().map(row)).collect();
-    columns::Widths::default().fitting(width).write(out, &rows)
+    columns::Widths::default().with_max_width(width).write(out, &rows)
 }
 
 /// Reports on standard error what the result lacks; true if clusters were left out.

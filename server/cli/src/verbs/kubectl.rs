@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::Args;
 
-use crate::connection::running;
+use crate::connection::local_kubeconfig;
 
 const KUBECTL: &str = "kubectl";
 /// karmadactl's name of kubectl's `--context`.
@@ -21,16 +21,16 @@ pub struct KubectlArgs {
 
 /// Runs kubectl against the control plane and returns its exit code.
 pub(crate) async fn run(verb: &str, args: KubectlArgs) -> anyhow::Result<ExitCode> {
-    let arguments = translated(args.arguments);
+    let arguments = translate_arguments(args.arguments);
     let mut command = tokio::process::Command::new(KUBECTL);
     command.arg(verb).args(&arguments);
-    if !says_kubeconfig(&arguments)
+    if !has_kubeconfig_flag(&arguments)
         && std::env::var_os("KUBECONFIG").is_none()
-        && let Some(kubeconfig) = running()
+        && let Some(kubeconfig) = local_kubeconfig()
     {
         command.env("KUBECONFIG", kubeconfig);
     }
-    let ended = command.status().await.map_err(|error| match error.kind() {
+    let status = command.status().await.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             anyhow!("`{verb}` runs kubectl, which is not in $PATH; install it, or use `crowsnest apply -f FILE`")
         }
@@ -38,34 +38,34 @@ pub(crate) async fn run(verb: &str, args: KubectlArgs) -> anyhow::Result<ExitCod
     })?;
     // Shells report a signal as 128 plus its number.
     let code =
-        ended.code().or_else(|| std::os::unix::process::ExitStatusExt::signal(&ended).map(|signal| 128 + signal));
+        status.code().or_else(|| std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal));
     Ok(ExitCode::from(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
 }
 
 /// Runs kubectl and returns its standard output.
-pub(crate) async fn output(arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
-    let ran = tokio::process::Command::new(KUBECTL).args(arguments).output().await;
-    let ran = ran.with_context(|| format!("cannot run `kubectl {}`", arguments.join(" ")))?;
-    match ran.status.success() {
-        true => Ok(ran.stdout),
-        false => Err(anyhow!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr).trim())),
+pub(crate) async fn capture_output(arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let output = tokio::process::Command::new(KUBECTL).args(arguments).output().await;
+    let output = output.with_context(|| format!("cannot run `kubectl {}`", arguments.join(" ")))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(anyhow!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
 
 /// Translates karmadactl's flags to kubectl's.
-pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
-    let mut own = true;
+pub fn translate_arguments(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut is_kubectl_argument = true;
     let word = |argument: OsString| {
         // Arguments after `--` belong to the remote command.
-        own &= argument != "--";
-        let rest = argument.to_str().filter(|_| own).and_then(|text| text.strip_prefix(CONTEXT));
+        is_kubectl_argument &= argument != "--";
+        let rest = argument.to_str().filter(|_| is_kubectl_argument).and_then(|text| text.strip_prefix(CONTEXT));
         let context = rest.filter(|rest| rest.is_empty() || rest.starts_with('='));
         context.map(|rest| OsString::from(format!("--context{rest}"))).unwrap_or(argument)
     };
     arguments.into_iter().map(word).collect()
 }
 
-fn says_kubeconfig(arguments: &[OsString]) -> bool {
+fn has_kubeconfig_flag(arguments: &[OsString]) -> bool {
     arguments.iter().any(|argument| {
         let text = argument.to_string_lossy();
         text == "--kubeconfig" || text.starts_with("--kubeconfig=")
@@ -82,7 +82,7 @@ mod tests {
     #[case("--karmada-contexts a", "--karmada-contexts a")]
     fn karmadactl_flags_become_kubectl_flags(#[case] line: &str, #[case] expected: &str) {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(translated(words(line)), words(expected));
-        assert!(!says_kubeconfig(&words(line)) && says_kubeconfig(&words("a --kubeconfig=x")));
+        assert_eq!(translate_arguments(words(line)), words(expected));
+        assert!(!has_kubeconfig_flag(&words(line)) && has_kubeconfig_flag(&words("a --kubeconfig=x")));
     }
 }

@@ -8,24 +8,24 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use regex::Regex;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::get::is_broken_pipe;
-use super::search::PARTIAL;
+use super::search::EXIT_PARTIAL;
+use crate::clients::explain_failure;
 use crate::connection::ConnectionArgs;
-use crate::event_stream::Events;
+use crate::event_stream::EventParser;
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
-use crate::reach::failure;
 use crate::workload::Workload;
 
 /// ANSI foreground colours that are readable on light and dark backgrounds.
-const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
+const COLORS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
@@ -104,7 +104,7 @@ pub struct LogsArgs {
     #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
     /// Go template for each line, over the fields of -o json, such as {{.pod}} {{.text}}
-    #[arg(long, value_name = "TEMPLATE", value_parser = template, conflicts_with = "output")]
+    #[arg(long, value_name = "TEMPLATE", value_parser = parse_template, conflicts_with = "output")]
     template: Option<Format>,
     /// Maximum number of concurrent log streams, up to 500
     #[arg(long, default_value_t = 100)]
@@ -115,46 +115,46 @@ pub struct LogsArgs {
     /// Maximum number of bytes to print of each log; lines are not cut
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     limit_bytes: Option<usize>,
-    /// Accepted for kubectl's sake; all containers are always included
+    /// Accepted for compatibility with kubectl; all containers are always included
     #[arg(long, hide = true)]
     all_containers: bool,
-    /// Accepted for kubectl's sake; all pods are always included
+    /// Accepted for compatibility with kubectl; all pods are always included
     #[arg(long, hide = true)]
     all_pods: bool,
-    /// Accepted for kubectl's sake; --follow includes pods that start later
+    /// Accepted for compatibility with kubectl; --follow includes pods that start later
     #[arg(long, hide = true)]
     pod_running_timeout: Option<String>,
     /// Rejected; kubectl's flag of this name
     #[arg(long, hide = true)]
     insecure_skip_tls_verify_backend: bool,
-    /// Accepted for kubectl's sake; the prefix is the default
+    /// Accepted for compatibility with kubectl; the prefix is the default
     #[arg(long, hide = true, conflicts_with = "no_prefix")]
     prefix: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-fn template(text: &str) -> Result<Format, String> {
-    Format::of_an_object(&format!("go-template={text}"))
+fn parse_template(text: &str) -> Result<Format, String> {
+    Format::parse_for_object(&format!("go-template={text}"))
 }
 
 impl LogsArgs {
     /// The search query; a single `TYPE/NAME` selects the pods of that workload.
-    fn search(&self) -> String {
+    fn search_query(&self) -> String {
         match self.query.as_slice() {
-            [one] => Workload::with_type(one).map_or_else(|| one.clone(), |workload| workload.pods()),
+            [one] => Workload::parse_with_type(one).map_or_else(|| one.clone(), |workload| workload.pods_query()),
             words => words.join(" "),
         }
     }
 
     /// The query string of the logs API.
-    fn parameters(&self) -> String {
+    fn query_string(&self) -> String {
         let mut query = String::new();
         let mut set = |name: &str, value: &str| {
             let gap = if query.is_empty() { "" } else { "&" };
-            query.push_str(&format!("{gap}{name}={}", percent_encoded(value)));
+            query.push_str(&format!("{gap}{name}={}", percent_encode(value)));
         };
-        set("q", &self.search());
+        set("q", &self.search_query());
         set("maxStreams", &self.max_log_requests.to_string());
         let options = [
             ("container", &self.container),
@@ -189,20 +189,20 @@ impl LogsArgs {
     }
 
     fn printer(&self) -> Printer {
-        let colored = self.color.painted();
+        let is_colored = self.color.is_enabled();
         let prefix = !self.no_prefix && self.output != Output::Raw;
         Printer {
             output: self.output,
             template: self.template.clone(),
-            colored,
+            is_colored,
             prefix,
             timestamps: self.timestamps,
             follow: self.follow,
             highlight: self.highlight.clone(),
-            limit: self.limit_bytes,
+            limit_bytes: self.limit_bytes,
             printed_bytes: BTreeMap::new(),
-            partial: false,
-            done: false,
+            is_partial: false,
+            is_done: false,
         }
     }
 }
@@ -212,9 +212,9 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
         bail!("--insecure-skip-tls-verify-backend is not supported; each member's API server verifies its kubelets");
     }
     let client = args.connection.client().await?;
-    let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.parameters());
+    let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.query_string());
     let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
     let mut printer = args.printer();
     match print(stream, &mut printer).await {
         Ok(()) => {}
@@ -222,17 +222,17 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         Err(error) => return Err(error),
     }
-    if !printer.done {
+    if !printer.is_done {
         bail!("the connection was lost; later lines are missing, repeat the command with --since");
     }
-    Ok(if printer.partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(if printer.is_partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
     let mut lines = std::pin::pin!(stream.lines());
-    let mut events = Events::default();
+    let mut parser = EventParser::default();
     while let Some(line) = lines.try_next().await.context("cannot read the logs")? {
-        if let Some((name, data)) = events.line(&line) {
+        if let Some((name, data)) = parser.push_line(&line) {
             let data: Value = serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
             printer.print(&mut io::stdout().lock(), &mut terminal::stderr(), &name, &data)?;
         }
@@ -243,44 +243,45 @@ async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Resu
 struct Printer {
     output: Output,
     template: Option<Format>,
-    colored: bool,
+    is_colored: bool,
     prefix: bool,
     timestamps: bool,
     follow: bool,
     highlight: Vec<Regex>,
     /// Maximum number of bytes to print of each log, and the number printed so far.
-    limit: Option<usize>,
+    limit_bytes: Option<usize>,
     printed_bytes: BTreeMap<String, usize>,
     /// True if logs or clusters are missing.
-    partial: bool,
-    done: bool,
+    is_partial: bool,
+    is_done: bool,
 }
 
 impl Printer {
     fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
         let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         match name {
-            "line" if !self.has_room(data) => {}
+            "line" if !self.is_within_limit(data) => {}
             "line" => match (&self.template, self.output) {
                 (Some(template), _) => {
-                    template.print(out, data, named)?;
+                    template.print(out, data, source_name)?;
                     writeln!(out)?;
                 }
                 (None, Output::Json) => writeln!(out, "{data}")?,
                 (None, Output::Extjson) => writeln!(out, "{}", parse_json_line(data))?,
-                (None, Output::Text | Output::Raw) => self.line(out, data)?,
+                (None, Output::Text | Output::Raw) => self.print_line(out, data)?,
             },
-            "joined" if self.follow => writeln!(err, "+ {}", named(data))?,
-            "left" => writeln!(err, "- {}: {}", named(data), of(data, "why"))?,
+            "joined" if self.follow => writeln!(err, "+ {}", source_name(data))?,
+            "left" => writeln!(err, "- {}: {}", source_name(data), of(data, "why"))?,
             "refused" => {
-                self.partial = true;
-                writeln!(err, "warning: {}: {}", named(data), of(data, "message"))?;
+                self.is_partial = true;
+                writeln!(err, "warning: {}: {}", source_name(data), of(data, "message"))?;
             }
             "skipped" => {
                 for cluster in data.as_array().into_iter().flatten() {
-                    self.partial = true;
+                    self.is_partial = true;
                     let age = cluster.get("ageSeconds").and_then(Value::as_i64);
-                    let age = age.map(|age| format!(", using its pods of {} ago", human(age))).unwrap_or_default();
+                    let age =
+                        age.map(|age| format!(", using its pods of {} ago", human_duration(age))).unwrap_or_default();
                     writeln!(err, "warning: {}: {}{age}", of(cluster, "cluster"), of(cluster, "reason"))?;
                 }
             }
@@ -291,7 +292,7 @@ impl Printer {
             }
             "error" => bail!("{}", of(data, "message")),
             "done" => {
-                self.done = true;
+                self.is_done = true;
                 if data.get("why").is_some() {
                     writeln!(err, "{}", of(data, "why"))?;
                 }
@@ -305,33 +306,38 @@ impl Printer {
     }
 
     /// True while the log of this line is within its byte limit.
-    fn has_room(&mut self, data: &Value) -> bool {
-        let Some(limit) = self.limit else { return true };
-        let printed = self.printed_bytes.entry(named(data)).or_default();
+    fn is_within_limit(&mut self, data: &Value) -> bool {
+        let Some(limit) = self.limit_bytes else { return true };
+        let printed = self.printed_bytes.entry(source_name(data)).or_default();
         *printed += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
         *printed <= limit
     }
 
-    fn line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
+    fn print_line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
         let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
-        if self.prefix && self.colored {
-            write!(out, "\x1b[{}m{}\x1b[0m | ", colour(of("cluster"), of("namespace"), of("pod")), named(data))?;
+        if self.prefix && self.is_colored {
+            write!(
+                out,
+                "\x1b[{}m{}\x1b[0m | ",
+                pod_color(of("cluster"), of("namespace"), of("pod")),
+                source_name(data)
+            )?;
         } else if self.prefix {
-            write!(out, "{} | ", named(data))?;
+            write!(out, "{} | ", source_name(data))?;
         }
         if self.timestamps && !of("time").is_empty() {
             write!(out, "{} ", of("time"))?;
         }
         let cut = if data.get("cut").is_some() { " [cut]" } else { "" };
-        match self.colored && !self.highlight.is_empty() {
-            true => writeln!(out, "{}{cut}", highlighted(of("text"), &self.highlight)),
+        match self.is_colored && !self.highlight.is_empty() {
+            true => writeln!(out, "{}{cut}", highlight_matches(of("text"), &self.highlight)),
             false => writeln!(out, "{}{cut}", of("text")),
         }
     }
 }
 
 /// Shows matches in reverse video; overlapping matches are merged.
-fn highlighted(text: &str, all: &[Regex]) -> String {
+fn highlight_matches(text: &str, all: &[Regex]) -> String {
     let found = all.iter().flat_map(|one| one.find_iter(text)).map(|found| (found.start(), found.end()));
     let mut found: Vec<(usize, usize)> = found.filter(|(from, to)| from < to).collect();
     found.sort_unstable();
@@ -355,23 +361,23 @@ fn parse_json_line(data: &Value) -> Value {
     data
 }
 
-fn named(data: &Value) -> String {
+fn source_name(data: &Value) -> String {
     let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
     format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
 }
 
 /// The colour of a pod, always the same.
-fn colour(cluster: &str, namespace: &str, pod: &str) -> u8 {
+fn pod_color(cluster: &str, namespace: &str, pod: &str) -> u8 {
     let mut hash = Xxh3::new();
     for part in [cluster, namespace, pod] {
         hash.write(part.as_bytes());
         hash.write_u8(b'/');
     }
-    let nth = hash.finish() % COLOURS.len() as u64;
-    usize::try_from(nth).ok().and_then(|nth| COLOURS.get(nth)).copied().unwrap_or(COLOURS[0])
+    let nth = hash.finish() % COLORS.len() as u64;
+    usize::try_from(nth).ok().and_then(|nth| COLORS.get(nth)).copied().unwrap_or(COLORS[0])
 }
 
-fn human(seconds: i64) -> String {
+fn human_duration(seconds: i64) -> String {
     crowsnest_apimachinery::printers::human_duration(seconds)
 }
 
@@ -402,7 +408,7 @@ mod tests {
     #[case("-C m1,m2 -i a -e c", "q=&maxStreams=100&cluster=m1&cluster=m2&include=a&exclude=c")]
     #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
     fn arguments_become_parameters(#[case] line: &str, #[case] expected: &str) {
-        assert_eq!(args(line).parameters(), expected);
+        assert_eq!(args(line).query_string(), expected);
     }
 
     fn printed(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {
@@ -410,7 +416,7 @@ mod tests {
         for (name, data) in events {
             printer.print(&mut out, &mut err, name, data).unwrap();
         }
-        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), printer.partial)
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), printer.is_partial)
     }
 
     fn of(more: Value) -> Value {
@@ -428,7 +434,7 @@ mod tests {
     #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
     fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
         let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
-        let expected = expected.replace("COLOUR", &colour("m1", "shop", "web-0").to_string());
+        let expected = expected.replace("COLOUR", &pod_color("m1", "shop", "web-0").to_string());
         assert_eq!(printed(line, &[("line", event)]), (expected, String::new(), false));
     }
 
@@ -457,8 +463,8 @@ mod tests {
     #[test]
     fn a_pod_keeps_its_colour() {
         let colours: std::collections::BTreeSet<u8> =
-            (0..50).map(|nth| colour("m1", "shop", &format!("web-{nth}"))).collect();
-        assert!(colours.len() > COLOURS.len() / 2);
-        assert_eq!(colour("m1", "shop", "web-0"), colour("m1", "shop", "web-0"));
+            (0..50).map(|nth| pod_color("m1", "shop", &format!("web-{nth}"))).collect();
+        assert!(colours.len() > COLORS.len() / 2);
+        assert_eq!(pod_color("m1", "shop", "web-0"), pod_color("m1", "shop", "web-0"));
     }
 }

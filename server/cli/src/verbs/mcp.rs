@@ -21,15 +21,15 @@ pub struct McpArgs {
 }
 
 pub(crate) async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
-    let caller = Caller(args.connection.client().await?);
-    crowsnest_mcp::stdio::serve(&caller, tokio::io::stdin(), tokio::io::stdout()).await?;
+    let api = ControlPlaneApi(args.connection.client().await?);
+    crowsnest_mcp::stdio::serve(&api, tokio::io::stdin(), tokio::io::stdout()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The user of the kubeconfig.
-struct Caller(kube::Client);
+/// Sends requests to the aggregated APIs as the user of the kubeconfig.
+struct ControlPlaneApi(kube::Client);
 
-impl Api for Caller {
+impl Api for ControlPlaneApi {
     fn send(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>> {
         Box::pin(async move {
             let response = self.0.send(request.to_http::<Body>()?).await.map_err(api_error)?;

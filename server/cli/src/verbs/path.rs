@@ -6,20 +6,20 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
-use super::PARTIAL;
-use super::get::{is_broken_pipe, yaml};
+use super::EXIT_PARTIAL;
+use super::get::{is_broken_pipe, to_yaml};
 use crate::connection::ConnectionArgs;
-use crate::object::SEARCH;
+use crate::object::SEARCH_API_PATH;
 use crate::output::terminal;
-use crate::{pager, reach, waiting};
+use crate::{clients, pager, spinner};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Objects below the objects that lead to them
+    /// A tree: each object is below its predecessor in the path
     Tree,
     /// A graph for Graphviz
     Dot,
@@ -43,7 +43,7 @@ pub struct PathArgs {
     /// Maximum number of paths
     #[arg(long, default_value_t = 100)]
     limit: usize,
-    /// Print the pattern in the form that graph databases read, without a search
+    /// Print the pattern as openCypher instead of searching
     #[arg(long)]
     explain: bool,
     #[arg(short, long, value_enum, default_value = "tree")]
@@ -58,43 +58,49 @@ pub struct PathArgs {
 pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let path = format!(
-        "{SEARCH}/paths?p={}&q={}&limit={}&shortest={}&explain={}",
-        percent_encoded(&args.pattern),
-        percent_encoded(&args.query),
+        "{SEARCH_API_PATH}/paths?p={}&q={}&limit={}&shortest={}&explain={}",
+        percent_encode(&args.pattern),
+        percent_encode(&args.query),
         args.limit,
         args.shortest,
         args.explain
     );
-    let answer = waiting::with_spinner(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    let response = spinner::with_spinner(|| "searching".to_owned(), clients::get_or_explain(&client, &path)).await?;
     let printed = match args.output {
-        _ if args.explain => format!("{}\n", text(&answer, "/pattern")),
-        Output::Tree => render::tree(&answer, render::sequences(&answer)),
-        Output::Dot => render::dot(&answer),
-        Output::Json => format!("{answer:#}\n"),
-        Output::Yaml => yaml(&answer)?,
+        _ if args.explain => format!("{}\n", text(&response, "/pattern")),
+        Output::Tree => render::tree(&response, render::sequences(&response)),
+        Output::Dot => render::dot(&response),
+        Output::Json => format!("{response:#}\n"),
+        Output::Yaml => to_yaml(&response)?,
     };
-    let partial = report(&answer, &printed)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    let is_partial = print_result(&response, &printed)?;
+    Ok(if is_partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// Prints a result, and on standard error its notices and the clusters that are missing. True if the result is partial.
-pub(super) fn report(answer: &Value, printed: &str) -> anyhow::Result<bool> {
+/// Prints a result to standard output, and its notices and incomplete clusters to standard error. Returns true if the
+/// result is partial.
+pub(super) fn print_result(response: &Value, printed: &str) -> anyhow::Result<bool> {
     pager::begin();
     match terminal::stdout().write_all(printed.as_bytes()).map_err(anyhow::Error::from) {
         Err(error) if !is_broken_pipe(&error) => return Err(error),
         _ => {}
     }
     let mut err = terminal::stderr();
-    for notice in list(answer, "/notices") {
+    for notice in list(response, "/notices") {
         writeln!(err, "note: {}", notice.as_str().unwrap_or_default())?;
     }
-    let skipped = list(answer, "/skipped");
-    for one in skipped {
-        writeln!(err, "warning: results from {} are incomplete: {}", text(one, "/cluster"), text(one, "/reason"))?;
+    let skipped = list(response, "/skipped");
+    for cluster in skipped {
+        writeln!(
+            err,
+            "warning: results from {} are incomplete: {}",
+            text(cluster, "/cluster"),
+            text(cluster, "/reason")
+        )?;
     }
-    let (shown, total) = (list(answer, "/paths").len(), answer.get("total").and_then(Value::as_u64));
+    let (shown, total) = (list(response, "/paths").len(), response.get("total").and_then(Value::as_u64));
     if let Some(total) = total.filter(|total| *total > shown as u64) {
         writeln!(err, "note: {shown} of {total} paths are shown; --limit shows more")?;
     }
-    Ok(!skipped.is_empty() || text(answer, "/totalRelation") == "gte")
+    Ok(!skipped.is_empty() || text(response, "/totalRelation") == "gte")
 }

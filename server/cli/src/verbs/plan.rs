@@ -12,18 +12,21 @@ use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::explain::{Output, difference, list, named, number, overrides, policies, print, section, text, waiting};
-use super::get::yaml;
-use super::search::PARTIAL;
+use super::explain::{
+    Output, format_difference, format_reference, list, number, print, print_overrides, print_policies, print_section,
+    print_waiting, text,
+};
+use super::get::to_yaml;
+use super::search::EXIT_PARTIAL;
+use crate::clients::explain_failure;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
-use crate::reach::failure;
 use crate::sources::SourceArgs;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Exit code of `--fail-on-change` if there are changes.
-const CHANGED: u8 = 4;
+const EXIT_CHANGED: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(
@@ -79,54 +82,55 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let request = http::Request::post("/apis/propagation.crowsnest.io/v1alpha1/plans")
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&plan)?)?;
-    let response: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let response: Value =
+        client.request(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
     let status = &response["status"];
     print(&response, args.output, |out| render(out, status))?;
     print_warnings(&mut terminal::stderr(), status)?;
-    Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
+    Ok(ExitCode::from(exit_code(status, args.fail_on_change, args.allow_partial)))
 }
 
 /// Sets the namespace that the object is applied to, as kubectl does.
 pub(crate) fn set_namespace(
     object: &mut Value,
     served: &ApiResources,
-    wanted: Option<&str>,
+    requested: Option<&str>,
     default: &str,
 ) -> anyhow::Result<()> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     let known = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
     let Some(known) = known else { bail!("no matches for kind {kind:?} in version {api_version:?}") };
-    let has = text(object, "/metadata/namespace");
-    match wanted {
-        Some(wanted) if known.namespaced && !has.is_empty() && has != wanted => {
-            bail!("the namespace from the provided object {has:?} does not match the namespace {wanted:?}")
+    let own = text(object, "/metadata/namespace");
+    match requested {
+        Some(requested) if known.namespaced && !own.is_empty() && own != requested => {
+            bail!("the namespace from the provided object {own:?} does not match the namespace {requested:?}")
         }
-        _ if known.namespaced && has.is_empty() => {
-            object["metadata"]["namespace"] = wanted.unwrap_or(default).into();
+        _ if known.namespaced && own.is_empty() => {
+            object["metadata"]["namespace"] = requested.unwrap_or(default).into();
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-fn changes(one: &Value) -> bool {
+fn is_changed(one: &Value) -> bool {
     text(one, "/change") != "Unchanged"
 }
 
 /// True for a template that cannot be planned, or for which no cluster fits.
-fn is_stuck(template: &Value) -> bool {
+fn is_unplaceable(template: &Value) -> bool {
     template.get("message").is_some() || matches!(text(template, "/scheduling/decision"), "Clear" | "Fail")
 }
 
-fn code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
+fn exit_code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
     let (objects, templates) = (list(status, "objects"), list(status, "templates"));
-    let counted = |field: &str| status.get(field).and_then(Value::as_u64).unwrap_or_default();
-    if templates.iter().any(is_stuck) {
+    let count = |field: &str| status.get(field).and_then(Value::as_u64).unwrap_or_default();
+    if templates.iter().any(is_unplaceable) {
         1
-    } else if !allow_partial && counted("more") + counted("withheld") > 0 {
-        PARTIAL
-    } else if fail_on_change && objects.iter().chain(templates).any(changes) {
-        CHANGED
+    } else if !allow_partial && count("more") + count("withheld") > 0 {
+        EXIT_PARTIAL
+    } else if fail_on_change && objects.iter().chain(templates).any(is_changed) {
+        EXIT_CHANGED
     } else {
         0
     }
@@ -137,11 +141,11 @@ fn print_warnings(err: &mut impl Write, status: &Value) -> io::Result<()> {
     for notice in list(status, "notices").iter().filter_map(Value::as_str) {
         writeln!(err, "note: {notice}")?;
     }
-    let counted = |field: &str| status.get(field).and_then(Value::as_u64).filter(|count| *count > 0);
-    if let Some(more) = counted("more") {
+    let count = |field: &str| status.get(field).and_then(Value::as_u64).filter(|count| *count > 0);
+    if let Some(more) = count("more") {
         writeln!(err, "warning: {more} more templates were not planned; raise --limit")?;
     }
-    if let Some(withheld) = counted("withheld") {
+    if let Some(withheld) = count("withheld") {
         writeln!(err, "warning: {withheld} templates were left out because you cannot get them")?;
     }
     Ok(())
@@ -155,9 +159,9 @@ fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
             "Removed" => "would be deleted",
             _ => "would not change",
         };
-        writeln!(out, "{} {change}", named(one))?;
+        writeln!(out, "{} {change}", format_reference(one))?;
         for change in list(one, "differences") {
-            writeln!(out, "  {}", difference(change))?;
+            writeln!(out, "  {}", format_difference(change))?;
         }
     }
     if list(status, "templates").is_empty() {
@@ -167,36 +171,36 @@ fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
 }
 
 fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
-    writeln!(out, "\n# {}", named(&template["template"]))?;
+    writeln!(out, "\n# {}", format_reference(&template["template"]))?;
     let (before, after) = (template.get("policyBefore"), template.get("policy"));
     match (before, after) {
         (None, None) => writeln!(out, "follows no policy")?,
-        (Some(before), None) => writeln!(out, "follows no policy, previously {}", named(before))?,
+        (Some(before), None) => writeln!(out, "follows no policy, previously {}", format_reference(before))?,
         (Some(before), Some(after)) if before != after => {
-            writeln!(out, "follows {}, previously {}", named(after), named(before))?;
+            writeln!(out, "follows {}, previously {}", format_reference(after), format_reference(before))?;
         }
-        (_, Some(after)) => writeln!(out, "follows {}", named(after))?,
+        (_, Some(after)) => writeln!(out, "follows {}", format_reference(after))?,
     }
     for dependency in list(template, "dependencies") {
-        writeln!(out, "with dependency {}", named(dependency))?;
+        writeln!(out, "with dependency {}", format_reference(dependency))?;
     }
     for parent in list(template, "requiredBy") {
-        writeln!(out, "dependency of {}", named(parent))?;
+        writeln!(out, "dependency of {}", format_reference(parent))?;
     }
     if let Some(message) = template.get("message").and_then(Value::as_str) {
         writeln!(out, "cannot be planned: {message}")?;
     }
     if list(template, "policies").len() > 1 {
-        policies(out, template)?;
+        print_policies(out, template)?;
     }
-    section(out, &["CLUSTER", "CHANGE", "REPLICAS", "WHY"], rows(template))?;
+    print_section(out, &["CLUSTER", "CHANGE", "REPLICAS", "WHY"], rows(template))?;
     if let ("Clear" | "Fail", message) = (text(template, "/scheduling/decision"), text(template, "/scheduling/message"))
     {
         writeln!(out, "\nno cluster fits: {message}")?;
     }
-    overrides(out, list(template, "clusters"), "name")?;
-    waiting(out, template)?;
-    diffs(out, template)
+    print_overrides(out, list(template, "clusters"), "name")?;
+    print_waiting(out, template)?;
+    print_diffs(out, template)
 }
 
 /// Rows for the planned clusters, then for those that the scheduler evaluated and left out.
@@ -229,9 +233,9 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
 }
 
 /// Prints the manifest changes; clusters with equal changes share one diff.
-fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
+fn print_diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
-    for cluster in list(template, "clusters").iter().filter(|one| changes(one)) {
+    for cluster in list(template, "clusters").iter().filter(|one| is_changed(one)) {
         let diff = diff(cluster.get("manifestBefore"), cluster.get("manifest"));
         let name = text(cluster, "/name");
         match groups.iter_mut().find(|(known, _)| *known == diff) {
@@ -247,7 +251,7 @@ fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
 
 /// A unified diff of two manifests, without the labels and annotations of managed objects.
 fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
-    let shown = |manifest: Option<&Value>| {
+    let to_text = |manifest: Option<&Value>| {
         let mut manifest = manifest.cloned().unwrap_or_default();
         if manifest.is_null() {
             return String::new();
@@ -256,9 +260,9 @@ fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
         // This annotation repeats the template as text.
         unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
         // Any JSON value can be written as YAML; the fallback is unreachable.
-        yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
+        to_yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
     };
-    let (before, after) = (shown(before), shown(after));
+    let (before, after) = (to_text(before), to_text(after));
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(3).to_string()
 }
 

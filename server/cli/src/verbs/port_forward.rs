@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 
+use crate::clients;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
-use crate::reach;
-use crate::workload::{Ports, Workload};
+use crate::workload::{PortMap, Workload};
 
 #[derive(Debug, Args)]
 #[command(
@@ -30,7 +30,7 @@ pub struct PortForwardArgs {
     pod: String,
     /// LOCAL:REMOTE, REMOTE for both, or :REMOTE for a free local port; remote ports may be names
     #[arg(value_name = "PORTS", required = true)]
-    ports: Vec<Forward>,
+    ports: Vec<PortMapping>,
     /// Cluster of the pod [default: the only cluster that has the object]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
@@ -46,12 +46,12 @@ pub struct PortForwardArgs {
 
 /// The local port, `None` for a free one, and the remote port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Forward {
+struct PortMapping {
     local: Option<u16>,
     remote: String,
 }
 
-impl std::str::FromStr for Forward {
+impl std::str::FromStr for PortMapping {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -73,7 +73,7 @@ impl std::str::FromStr for Forward {
 }
 
 /// The pod or workload to forward to.
-struct Target {
+struct ForwardTarget {
     workload: Workload,
     namespace: String,
     cluster: String,
@@ -83,20 +83,21 @@ struct Target {
     pod: RwLock<Pod>,
 }
 
-impl Target {
+impl ForwardTarget {
     /// Connects to a port of the pod; if that fails, to another pod of the workload.
-    async fn connect(&self, forward: &Forward, ports: &Ports) -> anyhow::Result<kube::api::Portforwarder> {
+    async fn connect(&self, mapping: &PortMapping, ports: &PortMap) -> anyhow::Result<kube::api::Portforwarder> {
         let pod = self.pod.read().await.clone();
-        let port = ports.of(&forward.remote, &pod)?;
+        let port = ports.resolve(&mapping.remote, &pod)?;
         match self.pods.portforward(&pod.name_any(), &[port]).await {
             Ok(forwarder) => Ok(forwarder),
             Err(first) => {
-                let again = self.workload.pod(&self.member, &self.namespace).await;
+                let again = self.workload.find_pod(&self.member, &self.namespace).await;
                 let Some(next) = again.ok().filter(|next| next.uid() != pod.uid()) else {
-                    let named = format!("pod {}/{} of cluster {}", self.namespace, pod.name_any(), self.cluster);
-                    return Err(anyhow!(first).context(format!("cannot connect to port {port} of {named}")));
+                    let pod_description =
+                        format!("pod {}/{} of cluster {}", self.namespace, pod.name_any(), self.cluster);
+                    return Err(anyhow!(first).context(format!("cannot connect to port {port} of {pod_description}")));
                 };
-                let port = ports.of(&forward.remote, &next)?;
+                let port = ports.resolve(&mapping.remote, &next)?;
                 let forwarder = self.pods.portforward(&next.name_any(), &[port]).await;
                 let name = next.name_any();
                 *self.pod.write().await = next;
@@ -114,35 +115,35 @@ pub(crate) async fn run(args: PortForwardArgs) -> anyhow::Result<ExitCode> {
         Some(cluster) => cluster.clone(),
         None => workload.cluster(&kube::Client::try_from(config.clone())?, &namespace).await?,
     };
-    let member = reach::member(&config, &cluster)?;
+    let member = clients::member(&config, &cluster)?;
     let within = || format!("cluster {cluster}");
-    let pod = workload.pod(&member, &namespace).await.with_context(within)?;
-    let ports = Arc::new(workload.ports(&member, &namespace).await.with_context(within)?);
-    for forward in &args.ports {
-        ports.of(&forward.remote, &pod)?;
+    let pod = workload.find_pod(&member, &namespace).await.with_context(within)?;
+    let ports = Arc::new(workload.read_ports(&member, &namespace).await.with_context(within)?);
+    for mapping in &args.ports {
+        ports.resolve(&mapping.remote, &pod)?;
     }
     let pods = Api::namespaced(member.clone(), &namespace);
-    let target = Arc::new(Target { workload, namespace, cluster, member, pods, pod: RwLock::new(pod) });
-    let mut accepting = JoinSet::new();
-    for forward in &args.ports {
-        for listener in listen(forward, &args.address).await? {
+    let target = Arc::new(ForwardTarget { workload, namespace, cluster, member, pods, pod: RwLock::new(pod) });
+    let mut accept_tasks = JoinSet::new();
+    for mapping in &args.ports {
+        for listener in bind(mapping, &args.address).await? {
             let address = listener.local_addr()?;
-            let port = ports.of(&forward.remote, &*target.pod.read().await)?;
+            let port = ports.resolve(&mapping.remote, &*target.pod.read().await)?;
             writeln!(std::io::stdout(), "Forwarding from {address} -> {port}")?;
-            accepting.spawn(accept(listener, target.clone(), forward.clone(), ports.clone()));
+            accept_tasks.spawn(accept(listener, target.clone(), mapping.clone(), ports.clone()));
         }
     }
-    match accepting.join_next().await {
+    match accept_tasks.join_next().await {
         Some(ended) => ended?.map(|()| ExitCode::SUCCESS),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// Binds each address; `localhost` binds both loopback addresses, one of which may be missing.
-async fn listen(forward: &Forward, addresses: &[String]) -> anyhow::Result<Vec<TcpListener>> {
+async fn bind(mapping: &PortMapping, addresses: &[String]) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for address in addresses {
-        let local = forward.local.unwrap_or_default();
+        let local = mapping.local.unwrap_or_default();
         if address != "localhost" {
             let ip: std::net::IpAddr = address.parse().with_context(|| format!("--address {address}"))?;
             let bound = TcpListener::bind(SocketAddr::new(ip, local)).await;
@@ -164,13 +165,18 @@ async fn listen(forward: &Forward, addresses: &[String]) -> anyhow::Result<Vec<T
     Ok(listeners)
 }
 
-async fn accept(listener: TcpListener, target: Arc<Target>, forward: Forward, ports: Arc<Ports>) -> anyhow::Result<()> {
+async fn accept(
+    listener: TcpListener,
+    target: Arc<ForwardTarget>,
+    mapping: PortMapping,
+    ports: Arc<PortMap>,
+) -> anyhow::Result<()> {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let (stream, _) = accepted.context("cannot accept a connection")?;
-                connections.spawn(carry(stream, target.clone(), forward.clone(), ports.clone()));
+                connections.spawn(forward_connection(stream, target.clone(), mapping.clone(), ports.clone()));
             }
             Some(ended) = connections.join_next() => {
                 // An error of one connection does not end the others.
@@ -182,11 +188,16 @@ async fn accept(listener: TcpListener, target: Arc<Target>, forward: Forward, po
     }
 }
 
-async fn carry(mut local: TcpStream, target: Arc<Target>, forward: Forward, ports: Arc<Ports>) -> anyhow::Result<()> {
+async fn forward_connection(
+    mut local: TcpStream,
+    target: Arc<ForwardTarget>,
+    mapping: PortMapping,
+    ports: Arc<PortMap>,
+) -> anyhow::Result<()> {
     let port = local.local_addr()?.port();
     writeln!(terminal::stderr(), "Handling connection for {port}")?;
-    let mut forwarder = target.connect(&forward, &ports).await?;
-    let remote = ports.of(&forward.remote, &*target.pod.read().await)?;
+    let mut forwarder = target.connect(&mapping, &ports).await?;
+    let remote = ports.resolve(&mapping.remote, &*target.pod.read().await)?;
     let (Some(mut stream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {
         bail!("port {remote} of the pod was not opened");
     };
@@ -220,7 +231,7 @@ mod tests {
     #[case("70000:80", Err("invalid local port \"70000\""))]
     #[case("80:70000", Err("invalid remote port 70000"))]
     fn ports_are_parsed(#[case] text: &str, #[case] expected: Result<(Option<u16>, &str), &str>) {
-        match (text.parse::<Forward>(), expected) {
+        match (text.parse::<PortMapping>(), expected) {
             (Ok(read), Ok(expected)) => assert_eq!((read.local, read.remote.as_str()), expected),
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
             (read, _) => panic!("{text}: {read:?}"),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args};
 use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_members::ApiResources;
@@ -16,12 +16,12 @@ use crowsnest_plan::gates::Gates;
 use crowsnest_plan::work::prune::prune;
 use serde_json::{Value, json};
 
-use super::apply::{DryRun, Validation, Writing, collection, named, policy};
+use super::apply::{DryRun, ManifestWriter, Validation, build_policy, collection_path, display_name};
+use crate::clients::{self, reason};
 use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, text};
 use crate::output::Format;
 use crate::output::terminal;
-use crate::reach::{self, reason};
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,14 +45,14 @@ pub struct PromoteArgs {
     /// Create a policy that keeps the object in its cluster
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     auto_create_policy: bool,
-    /// Name of the policy [default: as karmadactl names it]
+    /// Name of the policy [default: the name that karmadactl uses]
     #[arg(long, value_name = "NAME")]
     policy_name: Option<String>,
     /// Preview only: create nothing
     #[arg(long)]
     dry_run: bool,
     /// Print the objects instead of creating them: json, yaml, name, jsonpath=TEMPLATE or go-template=TEMPLATE
-    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::parse_for_object)]
     output: Option<Format>,
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -64,16 +64,16 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         Some(file) => {
             let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
             let member = kube::Client::try_from(kubeconfig::config(Some(file), Some(context)).await?)?;
-            let read = match reach::get(&member, &target.path()).await {
+            let read = match clients::get(&member, &target.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
-                // A direct connection; the error does not concern the control plane.
+                // The connection is direct, so an error does not concern the control plane.
                 Err(error) => bail!("cluster {}: {}", args.cluster, reason(&error)),
             };
             (member, read)
         }
         None => {
-            let member = reach::member(&target.config, &args.cluster)?;
+            let member = clients::member(&target.config, &args.cluster)?;
             let read = target.read(&member, Some(&args.cluster)).await?;
             (member, read)
         }
@@ -82,26 +82,26 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         anyhow!(
             "cluster {} has no {}: `crowsnest search 'name:={}'` finds the clusters that have it",
             args.cluster,
-            target.called(),
+            target.display_name(),
             target.name
         )
     })?;
-    let served = crowsnest_members::discovery::discover(&target.control_plane).await?;
+    let api_resources = crowsnest_members::discovery::discover(&target.control_plane).await?;
     let template = template(object);
-    let mut wanted = vec![template.clone()];
+    let mut objects = vec![template.clone()];
     if args.dependencies {
-        wanted.extend(needed(&template, &member, &served).await?);
+        objects.extend(dependencies(&template, &member, &api_resources).await?);
     }
-    let made = args.auto_create_policy.then(|| args.policy(&template)).transpose()?;
+    let policy = args.auto_create_policy.then(|| args.policy(&template)).transpose()?;
     if let Some(format) = &args.output {
         let mut out = terminal::stdout();
-        for document in wanted.iter().chain(&made) {
-            format.next(&mut out, document, true, |object| named(&served, object))?;
+        for document in objects.iter().chain(&policy) {
+            format.print_next(&mut out, document, true, |object| display_name(&api_resources, object))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let dry_run = if args.dry_run { DryRun::Client } else { DryRun::None };
-    let writing = Writing {
+    let writer = ManifestWriter {
         client: &target.control_plane,
         dry_run,
         force: false,
@@ -109,21 +109,21 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         validation: Validation::Strict,
         subresource: None,
     };
-    promote(&writing, &served, &wanted, made.as_ref()).await
+    promote(&writer, &api_resources, &objects, policy.as_ref()).await
 }
 
 impl PromoteArgs {
     fn policy(&self, template: &Value) -> anyhow::Result<Value> {
-        let mut made = policy(template, std::slice::from_ref(&self.cluster), self.dependencies)?;
+        let mut document = build_policy(template, std::slice::from_ref(&self.cluster), self.dependencies)?;
         if let Some(name) = &self.policy_name {
-            made["metadata"]["name"] = name.as_str().into();
+            document["metadata"]["name"] = name.as_str().into();
         }
-        Ok(made)
+        Ok(document)
     }
 }
 
-/// The member's object as a template: without member-specific fields, and with conflict resolution `overwrite` so that
-/// propagation adopts the members' objects.
+/// Converts a member's object to a template: removes member-specific fields and sets conflict resolution `overwrite`,
+/// so that propagation adopts the members' objects.
 fn template(mut object: Value) -> Value {
     prune(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -135,32 +135,36 @@ fn template(mut object: Value) -> Value {
     object
 }
 
-/// The object's dependencies, read from its member.
-async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) -> anyhow::Result<Vec<Value>> {
-    let needs =
+/// Reads the objects that a template depends on from its member, as templates.
+async fn dependencies(
+    template: &Value,
+    member: &kube::Client,
+    api_resources: &ApiResources,
+) -> anyhow::Result<Vec<Value>> {
+    let references =
         Interpreter::new(Gates::default()).dependencies(template).await.context("cannot determine the dependencies")?;
-    let needs = serde_json::to_value(needs)?;
-    let mut found = Vec::new();
-    for need in needs.as_array().into_iter().flatten() {
-        let reference = json!({"apiVersion": need["apiVersion"], "kind": need["kind"],
-            "metadata": {"name": need["name"], "namespace": need["namespace"]}});
-        let collection = collection(served, &reference)?;
-        let objects = match text(need, "/name") {
-            "" => list(member, &collection, &need["labelSelector"]).await?,
+    let references = serde_json::to_value(references)?;
+    let mut dependencies = Vec::new();
+    for dependency in references.as_array().into_iter().flatten() {
+        let reference = json!({"apiVersion": dependency["apiVersion"], "kind": dependency["kind"],
+            "metadata": {"name": dependency["name"], "namespace": dependency["namespace"]}});
+        let collection = collection_path(api_resources, &reference)?;
+        let objects = match text(dependency, "/name") {
+            "" => list(member, &collection, &dependency["labelSelector"]).await?,
             name => read(member, &format!("{collection}/{}", path_segment(name))).await?.into_iter().collect(),
         };
         for mut object in objects {
             // Items of a list omit apiVersion and kind.
-            object["apiVersion"] = need["apiVersion"].clone();
-            object["kind"] = need["kind"].clone();
-            found.push(self::template(object));
+            object["apiVersion"] = dependency["apiVersion"].clone();
+            object["kind"] = dependency["kind"].clone();
+            dependencies.push(self::template(object));
         }
     }
-    Ok(found)
+    Ok(dependencies)
 }
 
 async fn read(client: &kube::Client, path: &str) -> anyhow::Result<Option<Value>> {
-    reach::find(client, None, path).await.context("cannot read the dependencies")
+    clients::find(client, None, path).await.context("cannot read the dependencies")
 }
 
 async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyhow::Result<Vec<Value>> {
@@ -168,38 +172,40 @@ async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyh
         serde_json::from_value(selector.clone()).context("cannot read the label selector of a dependency")?;
     let selector =
         kube::core::Selector::try_from(selector).context("cannot read the label selector of a dependency")?;
-    let path = format!("{collection}?labelSelector={}", percent_encoded(&selector.to_string()));
+    let path = format!("{collection}?labelSelector={}", percent_encode(&selector.to_string()));
     let list = read(client, &path).await?.unwrap_or_default();
     Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
 /// Creates all objects or none: if one fails, those created before are deleted.
 async fn promote(
-    writing: &Writing<'_>,
-    served: &ApiResources,
-    wanted: &[Value],
+    writer: &ManifestWriter<'_>,
+    api_resources: &ApiResources,
+    objects: &[Value],
     policy: Option<&Value>,
 ) -> anyhow::Result<ExitCode> {
-    let (suffix, mut made) = (writing.suffix(), Vec::new());
-    for (at, object) in wanted.iter().chain(policy).enumerate() {
-        let path = collection(served, object)?;
-        let name = named(served, object);
-        let own = format!("{path}/{}", path_segment(text(object, "/metadata/name")));
-        if writing.read(&own).await?.is_some() {
-            let of = "already exists in the control plane";
-            writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides apply")?;
-            match at {
-                // The promoted object itself exists: nothing to do.
+    let (suffix, mut created) = (writer.dry_run_suffix(), Vec::new());
+    for (index, object) in objects.iter().chain(policy).enumerate() {
+        let path = collection_path(api_resources, object)?;
+        let name = display_name(api_resources, object);
+        let object_path = format!("{path}/{}", path_segment(text(object, "/metadata/name")));
+        if writer.read(&object_path).await?.is_some() {
+            writeln!(
+                terminal::stderr(),
+                "note: {name} already exists in the control plane; its policies and overrides apply"
+            )?;
+            match index {
+                // The promoted object itself exists, so its dependencies are not promoted either.
                 0 => return Ok(ExitCode::SUCCESS),
                 _ => continue,
             }
         }
-        if writing.dry_run == DryRun::None
-            && let Err(error) = create(writing.client, &path, object).await
+        if writer.dry_run == DryRun::None
+            && let Err(error) = create(writer.client, &path, object).await
         {
-            let undone = undo(writing.client, &made).await;
+            let cleanup = delete_created(writer.client, &created).await;
             let namespace = text(object, "/metadata/namespace");
-            let mend = match &error {
+            let hint = match &error {
                 kube::Error::Api(status) if status.code == 404 && !namespace.is_empty() => {
                     format!(
                         "; if namespace {namespace} is missing, create it with `crowsnest promote namespace/{namespace}`"
@@ -207,11 +213,11 @@ async fn promote(
                 }
                 _ => String::new(),
             };
-            bail!("cannot create {name} in the control plane: {}{mend}{undone}", reason(&error));
+            bail!("cannot create {name} in the control plane: {}{hint}{cleanup}", reason(&error));
         }
-        made.push(own);
-        let what = if at < wanted.len() { "promoted" } else { "created" };
-        writeln!(terminal::stdout(), "{name} {what}{suffix}")?;
+        created.push(object_path);
+        let action = if index < objects.len() { "promoted" } else { "created" };
+        writeln!(terminal::stdout(), "{name} {action}{suffix}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -223,22 +229,22 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(),
 }
 
 /// Deletes the created objects; returns the part of the error message that lists those that remain.
-async fn undo(client: &kube::Client, made: &[String]) -> String {
-    let mut left = Vec::new();
-    for path in made.iter().rev() {
+async fn delete_created(client: &kube::Client, created: &[String]) -> String {
+    let mut remaining = Vec::new();
+    for path in created.iter().rev() {
         let request = http::Request::delete(path).body(Vec::new()).map_err(kube::Error::HttpError);
         let deleted = match request {
             Ok(request) => client.request::<Value>(request).await.map(drop),
             Err(error) => Err(error),
         };
         if let Err(error) = deleted {
-            left.push(format!("{path} ({})", reason(&error)));
+            remaining.push(format!("{path} ({})", reason(&error)));
         }
     }
-    match (made.is_empty(), left.is_empty()) {
+    match (created.is_empty(), remaining.is_empty()) {
         (true, _) => String::new(),
         (false, true) => "; objects created before were deleted".to_owned(),
-        (false, false) => format!("; delete these objects, which were created before: {}", left.join(", ")),
+        (false, false) => format!("; delete these objects, which were created before: {}", remaining.join(", ")),
     }
 }
 

@@ -8,26 +8,26 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::get::is_broken_pipe;
+use crate::clients::{self, explain_failure};
 use crate::columns::{self, Widths};
 use crate::connection::ConnectionArgs;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
-use crate::output::{Format, csv};
+use crate::output::{Format, write_csv_line};
 use crate::pager;
-use crate::reach::{self, failure};
-use crate::waiting;
+use crate::spinner;
 
 /// Exit code of `--fail-on-empty` without hits.
-const EMPTY: u8 = 3;
+const EXIT_EMPTY: u8 = 3;
 /// Exit code for partial results: clusters were left out, or hits may be missing.
-pub(crate) const PARTIAL: u8 = 5;
+pub(crate) const EXIT_PARTIAL: u8 = 5;
 
-const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
+const API_PATH: &str = "/apis/search.crowsnest.io/v1alpha1";
 
 #[derive(Debug, Args)]
 #[command(
@@ -39,7 +39,7 @@ pub struct SearchArgs {
     query: Vec<String>,
     /// Output format: table, wide, json, jsonl, yaml, csv, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
     /// custom-columns=HEAD:PATH,…
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::parse_for_hits)]
     output: Format,
     /// Print whole objects instead of hits, for output formats other than tables
     #[arg(long, conflicts_with_all = ["watch", "explain"])]
@@ -80,9 +80,9 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     } else if args.watch {
         watch::follow(&args, &query).await
     } else if args.objects {
-        objects(&args, &query).await
+        export_objects(&args, &query).await
     } else {
-        once(&args, &query).await
+        run_search(&args, &query).await
     };
     match result {
         // The reader closed the pipe.
@@ -92,43 +92,44 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The path of a resource of the search API.
-fn path(resource: &str, query: &str, more: &str) -> String {
-    format!("{ROOT}/{resource}?q={}{more}", percent_encoded(query))
+fn api_path(resource: &str, query: &str, more: &str) -> String {
+    format!("{API_PATH}/{resource}?q={}{more}", percent_encode(query))
 }
 
-async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+async fn run_search(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
-    let path = path(resource, query, &format!("&limit={}", args.limit));
-    let response = waiting::with_spinner(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    let path = api_path(resource, query, &format!("&limit={}", args.limit));
+    let response = spinner::with_spinner(|| "searching".to_owned(), clients::get_or_explain(&client, &path)).await?;
     pager::begin();
     let mut out = terminal::stdout();
     if args.explain {
         match &args.output {
-            Format::Table | Format::Wide => explain(&mut out, &response)?,
-            format => format.print(&mut out, &response, called)?,
+            Format::Table | Format::Wide => print_explanation(&mut out, &response)?,
+            format => format.print(&mut out, &response, hit_name)?,
         }
         print_warnings(&mut terminal::stderr(), &response, query)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
-    print(&mut out, &response, &shown, jiff::Timestamp::now())?;
+    let options =
+        PrintOptions { output: &args.output, has_headers: !args.no_headers, is_colored: args.color.is_enabled() };
+    print(&mut out, &response, &options, jiff::Timestamp::now())?;
     out.flush()?;
     let partial = print_warnings(&mut terminal::stderr(), &response, query)?;
-    Ok(args.code(hits(&response).is_empty(), partial))
+    Ok(args.exit_code(hits(&response).is_empty(), partial))
 }
 
 /// Prints whole objects from one snapshot of the index.
-async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+async fn export_objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     if args.output.is_table() {
         anyhow::bail!(
             "--objects requires an output format for documents: json, jsonl, yaml, jsonpath=… or custom-columns=…"
         );
     }
     let client = args.connection.client().await?;
-    let path = path("export", query, &format!("&format=jsonl&limit={}", args.limit));
+    let path = api_path("export", query, &format!("&format=jsonl&limit={}", args.limit));
     let request = http::Request::get(path).body(Vec::new())?;
-    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
     let (mut items, mut empty) = (Vec::new(), true);
     let mut out = io::stdout();
@@ -142,37 +143,37 @@ async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     }
     if !matches!(args.output, Format::Jsonl) {
         let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
-        args.output.print(&mut out, &list, whole_name)?;
+        args.output.print(&mut out, &list, object_name)?;
     }
     out.flush()?;
-    Ok(args.code(empty, false))
+    Ok(args.exit_code(empty, false))
 }
 
 impl SearchArgs {
-    fn code(&self, empty: bool, partial: bool) -> ExitCode {
+    fn exit_code(&self, empty: bool, partial: bool) -> ExitCode {
         match (partial && !self.allow_partial, empty && self.fail_on_empty) {
-            (_, true) => ExitCode::from(EMPTY),
-            (true, false) => ExitCode::from(PARTIAL),
+            (_, true) => ExitCode::from(EXIT_EMPTY),
+            (true, false) => ExitCode::from(EXIT_PARTIAL),
             (false, false) => ExitCode::SUCCESS,
         }
     }
 }
 
 /// How hits are printed.
-struct Shown<'f> {
+struct PrintOptions<'f> {
     output: &'f Format,
-    headers: bool,
-    painted: bool,
+    has_headers: bool,
+    is_colored: bool,
 }
 
 /// `cluster/namespace/resource/name` of a hit.
-fn called(hit: &Value) -> String {
+fn hit_name(hit: &Value) -> String {
     let of = |field: &str| hit.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
     [of("cluster"), of("namespace"), of("resource"), of("name")].into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 /// `cluster/namespace/Kind/name` of an object.
-fn whole_name(object: &Value) -> String {
+fn object_name(object: &Value) -> String {
     let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
     let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
     let parts = [cluster, of("/metadata/namespace"), of("/kind"), of("/metadata/name")];
@@ -183,33 +184,40 @@ fn hits(response: &Value) -> &[Value] {
     response.get("hits").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn print(out: &mut impl Write, response: &Value, shown: &Shown<'_>, now: jiff::Timestamp) -> anyhow::Result<()> {
-    match shown.output {
+fn print(
+    out: &mut impl Write,
+    response: &Value,
+    options: &PrintOptions<'_>,
+    now: jiff::Timestamp,
+) -> anyhow::Result<()> {
+    match options.output {
         Format::Table | Format::Wide => {
-            groups(out, response, shown.headers)?;
-            table(out, hits(response), shown, now)?;
+            print_groups(out, response, options.has_headers)?;
+            print_table(out, hits(response), options, now)?;
         }
         Format::Csv => {
-            if shown.headers {
-                csv(out, &CSV.map(str::to_owned))?;
+            if options.has_headers {
+                write_csv_line(out, &CSV_FIELDS.map(str::to_owned))?;
             }
-            hits(response).iter().try_for_each(|hit| csv(out, &CSV.map(|field| flat(hit, field))))?;
+            hits(response)
+                .iter()
+                .try_for_each(|hit| write_csv_line(out, &CSV_FIELDS.map(|field| csv_cell(hit, field))))?;
         }
         Format::Jsonl | Format::Name => {
             let list = json!({"items": hits(response)});
-            shown.output.print(out, &list, called)?;
+            options.output.print(out, &list, hit_name)?;
         }
-        Format::CustomColumns(columns) => columns.write(out, hits(response), shown.headers)?,
-        format => format.print(out, response, called)?,
+        Format::CustomColumns(columns) => columns.write(out, hits(response), options.has_headers)?,
+        format => format.print(out, response, hit_name)?,
     }
     Ok(())
 }
 
-/// Fields of a hit that are columns of CSV.
-const CSV: [&str; 11] =
+/// Fields of a hit that are columns of CSV output.
+const CSV_FIELDS: [&str; 11] =
     ["cluster", "apiVersion", "kind", "namespace", "name", "status", "ready", "restarts", "node", "images", "created"];
 
-fn flat(hit: &Value, field: &str) -> String {
+fn csv_cell(hit: &Value, field: &str) -> String {
     match hit.get(field) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -219,16 +227,16 @@ fn flat(hit: &Value, field: &str) -> String {
 }
 
 /// Prints the number of hits per group of a `group:` query.
-fn groups(out: &mut impl Write, response: &Value, headers: bool) -> io::Result<()> {
+fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io::Result<()> {
     let Some(groups) = response.get("groups") else { return Ok(()) };
     let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
-    let head = headers.then(|| vec![field, "COUNT".to_owned()]);
+    let header = has_headers.then(|| vec![field, "COUNT".to_owned()]);
     let row = |group: &Value| {
         let value = group.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
         vec![value, group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string()]
     };
     let values = groups.get("values").and_then(Value::as_array).into_iter().flatten();
-    columns::write(out, &head.into_iter().chain(values.map(row)).collect::<Vec<_>>())?;
+    columns::write(out, &header.into_iter().chain(values.map(row)).collect::<Vec<_>>())?;
     if let Some(more) = groups.get("more").and_then(Value::as_u64).filter(|more| *more > 0) {
         writeln!(out, "and {more} more")?;
     }
@@ -236,44 +244,49 @@ fn groups(out: &mut impl Write, response: &Value, headers: bool) -> io::Result<(
 }
 
 /// Prints the parsed query and its plan as a tree with hits and milliseconds.
-fn explain(out: &mut impl Write, response: &Value) -> io::Result<()> {
+fn print_explanation(out: &mut impl Write, response: &Value) -> io::Result<()> {
     let of = |field: &str| response.get(field).and_then(Value::as_str).unwrap_or_default();
     writeln!(out, "query: {}\nscope: {}\n", of("query"), of("asked"))?;
     let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
-    steps(response.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
+    add_plan_rows(response.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
     columns::write(out, &rows)
 }
 
-fn steps(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
+fn add_plan_rows(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
     let cell = |field: &str| step.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
     let what = step.get("what").and_then(Value::as_str).unwrap_or_default();
     rows.push(vec![cell("hits"), cell("tookMs"), format!("{}{what}", "  ".repeat(depth))]);
     for part in step.get("parts").and_then(Value::as_array).into_iter().flatten() {
-        steps(part, depth + 1, rows);
+        add_plan_rows(part, depth + 1, rows);
     }
 }
 
-fn table(out: &mut impl Write, hits: &[Value], shown: &Shown<'_>, now: jiff::Timestamp) -> io::Result<()> {
+fn print_table(
+    out: &mut impl Write,
+    hits: &[Value],
+    options: &PrintOptions<'_>,
+    now: jiff::Timestamp,
+) -> io::Result<()> {
     if hits.is_empty() {
         return Ok(());
     }
-    let wide = matches!(shown.output, Format::Wide);
-    let heads = heads(wide);
-    let mut widths = if shown.painted { Widths::painted(&heads) } else { Widths::default() };
-    let head = shown.headers.then_some(heads);
-    let rows: Vec<Vec<String>> = head.into_iter().chain(hits.iter().map(|hit| row(hit, wide, now))).collect();
+    let is_wide = matches!(options.output, Format::Wide);
+    let headers = headers(is_wide);
+    let mut widths = if options.is_colored { Widths::with_colors(&headers) } else { Widths::default() };
+    let header = options.has_headers.then_some(headers);
+    let rows: Vec<Vec<String>> = header.into_iter().chain(hits.iter().map(|hit| row(hit, is_wide, now))).collect();
     widths.write(out, &rows)
 }
 
-fn heads(wide: bool) -> Vec<String> {
+fn headers(is_wide: bool) -> Vec<String> {
     let mut names = vec!["CLUSTER", "KIND", "NAMESPACE", "NAME", "STATUS", "AGE"];
-    if wide {
+    if is_wide {
         names.extend(["READY", "RESTARTS", "NODE", "MATCHED"]);
     }
     names.into_iter().map(str::to_owned).collect()
 }
 
-fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
+fn row(hit: &Value, is_wide: bool, now: jiff::Timestamp) -> Vec<String> {
     let of = |field: &str| match hit.get(field) {
         Some(Value::String(text)) if !text.is_empty() => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -284,7 +297,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
         |t| crowsnest_apimachinery::printers::human_duration(now.as_second() - t.as_second()),
     );
     let mut cells = vec![of("cluster"), of("kind"), of("namespace"), of("name"), of("status"), age];
-    if wide {
+    if is_wide {
         let matched = hit.get("matched").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let fields: Vec<&str> = matched.iter().filter_map(|m| m.get("field").and_then(Value::as_str)).collect();
         cells.extend([of("ready"), of("restarts"), of("node"), fields.join(",")]);
@@ -319,7 +332,7 @@ pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str
         for wider in list("wider") {
             let text = wider.get("query").and_then(Value::as_str).unwrap_or_default();
             let total = wider.get("total").and_then(Value::as_u64).unwrap_or_default();
-            writeln!(err, "{total} with less: crowsnest search '{text}'")?;
+            writeln!(err, "{total} with fewer terms: crowsnest search '{text}'")?;
         }
         for other in list("didYouMean") {
             if let Some(text) = other.as_str() {
@@ -342,11 +355,11 @@ mod tests {
             {"cluster": "m1", "kind": "Node", "resource": "nodes", "name": "n1", "created": "2026-01-01T00:00:00Z", "matched": []}]})
     }
 
-    fn printed(response: &Value, output: &str, painted: bool) -> String {
-        let output = Format::of_hits(output).unwrap();
+    fn print_response(response: &Value, output: &str, is_colored: bool) -> String {
+        let output = Format::parse_for_hits(output).unwrap();
         let mut out = Vec::new();
-        let shown = Shown { output: &output, headers: true, painted };
-        print(&mut out, response, &shown, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
+        let options = PrintOptions { output: &output, has_headers: true, is_colored };
+        print(&mut out, response, &options, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -363,17 +376,17 @@ mod tests {
     #[case("custom-columns=WHO:.name,HOW:.status", "WHO     HOW\nweb-0   Running\nn1      <none>\n")]
     #[case("jsonpath={.hits[*].name}", "web-0 n1")]
     #[case("go-template={{range .hits}}{{.name}} {{end}}{{.total}}", "web-0 n1 2")]
-    fn outputs(#[case] output: &str, #[case] expected: &str) {
-        assert_eq!(printed(&response(), output, false), expected);
+    fn hits_are_printed(#[case] output: &str, #[case] expected: &str) {
+        assert_eq!(print_response(&response(), output, false), expected);
     }
 
     #[test]
-    fn documents() {
-        let lines = printed(&response(), "jsonl", false);
+    fn documents_are_printed() {
+        let lines = print_response(&response(), "jsonl", false);
         assert_eq!(lines.lines().count(), 2);
-        assert_eq!(serde_json::from_str::<Value>(&printed(&response(), "json", false)).unwrap(), response());
-        assert!(printed(&response(), "yaml", false).contains("- cluster: m1\n"));
-        assert!(printed(&response(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
+        assert_eq!(serde_json::from_str::<Value>(&print_response(&response(), "json", false)).unwrap(), response());
+        assert!(print_response(&response(), "yaml", false).contains("- cluster: m1\n"));
+        assert!(print_response(&response(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
     }
 
     #[test]
@@ -381,7 +394,7 @@ mod tests {
         let mut response = response();
         response["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
         response["hits"] = json!([]);
-        assert_eq!(printed(&response, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
+        assert_eq!(print_response(&response, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
     }
 
     #[test]
@@ -390,7 +403,7 @@ mod tests {
         let response = json!({"query": "kind:pod x", "asked": "objects that are there",
             "plan": {"what": "all of", "hits": 2, "tookMs": 1.25, "parts": [leaf, {"what": "\"x\" anywhere", "tookMs": 0.0}]}});
         let mut out = Vec::new();
-        explain(&mut out, &response).unwrap();
+        print_explanation(&mut out, &response).unwrap();
         let expected = "query: kind:pod x\nscope: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
             3        0.5      kind is \"pod\"\n<none>   0.0      \"x\" anywhere\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -35,11 +35,12 @@ pub struct TaintArgs {
 }
 
 pub(crate) async fn run(args: TaintArgs) -> anyhow::Result<ExitCode> {
-    let requested = TaintChange::read(&args.arguments)?;
+    let requested = TaintChange::parse(&args.arguments)?;
     let client = args.connection.client().await?;
     for name in &requested.clusters {
-        let changed =
-            change(&client, name, args.dry_run, |taints| requested.apply(name, taints, args.overwrite).map(Some));
+        let changed = update_taints(&client, name, args.dry_run, |taints| {
+            requested.apply(name, taints, args.overwrite).map(Some)
+        });
         let Some(done) = changed.await? else { continue };
         let dry_run = if args.dry_run { " (dry run)" } else { "" };
         writeln!(std::io::stdout(), "cluster/{name} {done}{dry_run}")?;
@@ -49,13 +50,13 @@ pub(crate) async fn run(args: TaintArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the taints of a cluster, computes the new ones with `decide` and writes them; repeats on conflicting writes.
 /// If `decide` returns `None`, nothing is written.
-pub(crate) async fn change<T>(
+pub(crate) async fn update_taints<T>(
     client: &Client,
     name: &ClusterName,
     dry_run: bool,
     decide: impl Fn(&[Taint]) -> anyhow::Result<Option<(Vec<Taint>, T)>>,
 ) -> anyhow::Result<Option<T>> {
-    const TRIES: usize = 5;
+    const MAX_ATTEMPTS: usize = 5;
     let clusters: Api<Cluster> = Api::all(client.clone());
     for attempt in 1.. {
         let read = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read cluster {name}"))?;
@@ -68,7 +69,7 @@ pub(crate) async fn change<T>(
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         match clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(Some(done)),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < TRIES => {}
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < MAX_ATTEMPTS => {}
             Err(error) => return Err(error).with_context(|| format!("cannot update the taints of cluster {name}")),
         }
     }
@@ -85,7 +86,7 @@ struct TaintChange {
 }
 
 impl TaintChange {
-    fn read(arguments: &[String]) -> anyhow::Result<Self> {
+    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let is_taint = |argument: &&String| argument.contains(['=', ':']) || argument.ends_with('-');
         let (taints, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(is_taint);
         if let Some(late) = arguments.iter().skip_while(|argument| !is_taint(argument)).find(|one| !is_taint(one)) {
@@ -106,9 +107,9 @@ impl TaintChange {
         let mut change = TaintChange { clusters, added: Vec::new(), removed: Vec::new() };
         for text in taints {
             match text.strip_suffix('-') {
-                Some(removed) => change.removed.push(taint(removed)?),
+                Some(removed) => change.removed.push(parse_taint(removed)?),
                 None => {
-                    let taint = taint(text)?;
+                    let taint = parse_taint(text)?;
                     ensure!(
                         !taint.effect.is_empty(),
                         "invalid taint spec: {text}: missing effect, expected KEY:NoSchedule"
@@ -122,9 +123,10 @@ impl TaintChange {
                 }
             }
         }
-        let clash = change.removed.iter().find(|removed| change.added.iter().any(|added| is_meant(removed, added)));
+        let clash =
+            change.removed.iter().find(|removed| change.added.iter().any(|added| is_removed_by(removed, added)));
         if let Some(clash) = clash {
-            bail!("can not both modify and remove the following taint(s) in the same command: {}", shown(clash));
+            bail!("can not both modify and remove the following taint(s) in the same command: {}", format_taint(clash));
         }
         Ok(change)
     }
@@ -137,19 +139,21 @@ impl TaintChange {
         overwrite: bool,
     ) -> anyhow::Result<(Vec<Taint>, &'static str)> {
         let is_replaced = |old: &Taint| self.added.iter().any(|new| (&new.key, &new.effect) == (&old.key, &old.effect));
-        let there: Vec<String> = taints.iter().filter(|old| is_replaced(old)).map(shown).collect();
+        let replaced: Vec<String> = taints.iter().filter(|old| is_replaced(old)).map(format_taint).collect();
         ensure!(
-            overwrite || there.is_empty(),
+            overwrite || replaced.is_empty(),
             "cluster {name} already has {} taint(s) with same effect(s) and --overwrite is false",
-            there.join(", ")
+            replaced.join(", ")
         );
-        if let Some(missing) = self.removed.iter().find(|removed| !taints.iter().any(|old| is_meant(removed, old))) {
-            bail!("cluster {name}: taint {:?} not found", shown(missing));
+        if let Some(missing) = self.removed.iter().find(|removed| !taints.iter().any(|old| is_removed_by(removed, old)))
+        {
+            bail!("cluster {name}: taint {:?} not found", format_taint(missing));
         }
-        let stays = |old: &&Taint| !is_replaced(old) && !self.removed.iter().any(|removed| is_meant(removed, old));
-        let kept = taints.iter().filter(stays).cloned();
+        let is_kept =
+            |old: &&Taint| !is_replaced(old) && !self.removed.iter().any(|removed| is_removed_by(removed, old));
+        let kept = taints.iter().filter(is_kept).cloned();
         let after: Vec<Taint> = kept.chain(self.added.iter().cloned()).collect();
-        let done = match (self.added.is_empty(), self.removed.is_empty() && there.is_empty()) {
+        let done = match (self.added.is_empty(), self.removed.is_empty() && replaced.is_empty()) {
             (true, _) => "untainted",
             (false, true) => "tainted",
             (false, false) => "modified",
@@ -158,11 +162,11 @@ impl TaintChange {
     }
 }
 
-fn is_meant(removed: &Taint, taint: &Taint) -> bool {
+fn is_removed_by(removed: &Taint, taint: &Taint) -> bool {
     removed.key == taint.key && (removed.effect.is_empty() || removed.effect == taint.effect)
 }
 
-fn shown(taint: &Taint) -> String {
+fn format_taint(taint: &Taint) -> String {
     match taint.effect.as_str() {
         "" => taint.key.clone(),
         effect => format!("{}:{effect}", taint.key),
@@ -170,7 +174,7 @@ fn shown(taint: &Taint) -> String {
 }
 
 /// Parses `KEY`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`.
-fn taint(text: &str) -> anyhow::Result<Taint> {
+fn parse_taint(text: &str) -> anyhow::Result<Taint> {
     let (key, effect) = text.split_once(':').unwrap_or((text, ""));
     let (key, value) = match key.split_once('=') {
         Some((key, value)) => (key, Some(value)),
@@ -193,8 +197,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn parsed(text: &str) -> anyhow::Result<TaintChange> {
-        TaintChange::read(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parse_line(text: &str) -> anyhow::Result<TaintChange> {
+        TaintChange::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     fn all(taints: &[Taint]) -> Vec<String> {
@@ -218,13 +222,13 @@ mod tests {
     #[case("clusters m1 a:NoSchedule a-", "both modify and remove the following taint(s) in the same command: a")]
     #[case("clusters M_1 a:NoSchedule", "invalid cluster name \"M_1\"")]
     fn invalid_taints_are_rejected(#[case] text: &str, #[case] expected: &str) {
-        let error = format!("{:#}", parsed(text).unwrap_err());
+        let error = format!("{:#}", parse_line(text).unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
 
     #[rstest]
     #[case::added("b=v:NoExecute", &["a:NoSchedule"], false, Ok(("tainted", vec!["a=:NoSchedule", "b=v:NoExecute"])))]
-    #[case::there_already("a=v:NoSchedule", &["a:NoSchedule"], false, Err("already has a:NoSchedule taint(s)"))]
+    #[case::already_set("a=v:NoSchedule", &["a:NoSchedule"], false, Err("already has a:NoSchedule taint(s)"))]
     #[case::overwritten("a=v:NoSchedule", &["a:NoSchedule"], true, Ok(("modified", vec!["a=v:NoSchedule"])))]
     #[case::another_effect("a:NoExecute", &["a:NoSchedule"], false, Ok(("tainted", vec!["a=:NoSchedule", "a=:NoExecute"])))]
     #[case::removed("a:NoSchedule-", &["a:NoSchedule", "a:NoExecute"], false, Ok(("untainted", vec!["a=:NoExecute"])))]
@@ -237,8 +241,8 @@ mod tests {
         #[case] overwrite: bool,
         #[case] expected: Result<(&str, Vec<&str>), &str>,
     ) {
-        let given: Vec<Taint> = given.iter().map(|text| taint(text).unwrap()).collect();
-        let change = parsed(&format!("clusters m1 {text}")).unwrap();
+        let given: Vec<Taint> = given.iter().map(|text| parse_taint(text).unwrap()).collect();
+        let change = parse_line(&format!("clusters m1 {text}")).unwrap();
         match (change.apply(&change.clusters[0], &given, overwrite), expected) {
             (Ok((taints, done)), Ok(expected)) => {
                 assert_eq!((done, all(&taints)), (expected.0, expected.1.iter().map(|s| (*s).to_owned()).collect()));

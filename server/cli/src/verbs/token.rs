@@ -16,16 +16,16 @@ use ring::digest::{SHA256, digest};
 use serde_json::json;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::clients::reason;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
-use crate::reach::reason;
 
-const NAMESPACE: &str = "kube-system";
-const PREFIX: &str = "bootstrap-token-";
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+const TOKEN_NAMESPACE: &str = "kube-system";
+const SECRET_NAME_PREFIX: &str = "bootstrap-token-";
+const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// Group whose members may request the certificate of an agent.
-const AGENTS: &str = "system:bootstrappers:karmada:default-cluster-token";
+const AGENT_GROUP: &str = "system:bootstrappers:karmada:default-cluster-token";
 const USAGES: [&str; 2] = ["signing", "authentication"];
 const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const ID_LENGTH: usize = 6;
@@ -37,11 +37,11 @@ const SECRET_LENGTH: usize = 16;
 )]
 pub struct TokenArgs {
     #[command(subcommand)]
-    what: What,
+    command: TokenCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TokenCommand {
     /// Create a token and print it
     Create(CreateArgs),
     /// List the tokens with their remaining lifetimes
@@ -53,13 +53,13 @@ enum What {
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Lifetime, such as 2h or 90m; 0 means that the token does not expire
-    #[arg(long, default_value = "24h", value_parser = ttl, value_name = "DURATION")]
+    #[arg(long, default_value = "24h", value_parser = parse_ttl, value_name = "DURATION")]
     ttl: jiff::SignedDuration,
     /// Usages of the token, separated by commas
     #[arg(long, value_delimiter = ',', default_values = USAGES, value_name = "USAGES")]
     usages: Vec<String>,
     /// Groups that the token authenticates as, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = AGENTS, value_name = "GROUPS")]
+    #[arg(long, value_delimiter = ',', default_value = AGENT_GROUP, value_name = "GROUPS")]
     groups: Vec<String>,
     /// Description of the token
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
@@ -91,7 +91,7 @@ struct DeleteArgs {
     connection: ConnectionArgs,
 }
 
-fn ttl(text: &str) -> Result<jiff::SignedDuration, String> {
+fn parse_ttl(text: &str) -> Result<jiff::SignedDuration, String> {
     if text == "0" {
         return Ok(jiff::SignedDuration::ZERO);
     }
@@ -101,23 +101,23 @@ fn ttl(text: &str) -> Result<jiff::SignedDuration, String> {
 }
 
 pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
-    match args.what {
-        What::Create(args) => create(args).await?,
-        What::List(args) => list(args).await?,
-        What::Delete(args) => delete(args).await?,
+    match args.command {
+        TokenCommand::Create(args) => create(args).await?,
+        TokenCommand::List(args) => list(args).await?,
+        TokenCommand::Delete(args) => delete(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let config = args.connection.config().await?;
-    let hash = args.print_register_command.then(|| pin(&config)).transpose()?;
-    let (id, secret) = (word(ID_LENGTH), word(SECRET_LENGTH));
+    let hash = args.print_register_command.then(|| ca_certificate_hash(&config)).transpose()?;
+    let (id, secret) = (random_string(ID_LENGTH), random_string(SECRET_LENGTH));
     let server = config.cluster_url.to_string();
-    let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, TOKEN_NAMESPACE);
     let object = args.secret(&id, &secret, Timestamp::now())?;
-    let made = secrets.create(&PostParams::default(), &object).await;
-    made.map_err(|error| anyhow!("cannot create the token: {}", reason(&error)))?;
+    let created = secrets.create(&PostParams::default(), &object).await;
+    created.map_err(|error| anyhow!("cannot create the token: {}", reason(&error)))?;
     let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
@@ -154,20 +154,20 @@ impl CreateArgs {
             let until = now.checked_add(self.ttl).context("--ttl is too long")?;
             data["expiration"] = until.round(jiff::Unit::Second).unwrap_or(until).to_string().into();
         }
-        let object = json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE,
-            "metadata": {"name": format!("{PREFIX}{id}"), "namespace": NAMESPACE}, "stringData": data});
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
+            "metadata": {"name": format!("{SECRET_NAME_PREFIX}{id}"), "namespace": TOKEN_NAMESPACE}, "stringData": data});
         Ok(serde_json::from_value(object)?)
     }
 }
 
 /// A random string of lower-case letters and digits.
-fn word(length: usize) -> String {
+fn random_string(length: usize) -> String {
     let mut random = rand::rng();
     (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
 }
 
 /// The hash of the control plane's CA certificate, which the agent verifies (`--discovery-token-ca-cert-hash`).
-fn pin(config: &kube::Config) -> anyhow::Result<String> {
+fn ca_certificate_hash(config: &kube::Config) -> anyhow::Result<String> {
     let der = config.root_cert.iter().flatten().next();
     let der = der.context("cannot compute the CA certificate hash: the kubeconfig has no certificate authority")?;
     let (_, certificate) =
@@ -177,10 +177,10 @@ fn pin(config: &kube::Config) -> anyhow::Result<String> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
-    let found = secrets.list(&ListParams::default().fields(&format!("type={TYPE}"))).await;
+    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, TOKEN_NAMESPACE);
+    let found = secrets.list(&ListParams::default().fields(&format!("type={SECRET_TYPE}"))).await;
     let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", reason(&error)))?.items;
-    found.retain(|secret| secret.type_.as_deref() == Some(TYPE));
+    found.retain(|secret| secret.type_.as_deref() == Some(SECRET_TYPE));
     found.sort_by_key(ResourceExt::name_any);
     if found.is_empty() {
         return Ok(writeln!(terminal::stderr(), "No tokens found; create one with `crowsnest token create`")?);
@@ -191,35 +191,35 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     Ok(columns::write(&mut terminal::stdout(), &rows)?)
 }
 
-fn row(secret: &Secret, whole: bool, now: Timestamp) -> Vec<String> {
+fn row(secret: &Secret, show_secret: bool, now: Timestamp) -> Vec<String> {
     let field = |name: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(name));
         bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).filter(|text| !text.is_empty())
     };
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "<none>".to_owned());
     let id = or_none(field("token-id"));
-    let token = if whole { format!("{id}.{}", field("token-secret").unwrap_or_default()) } else { id };
-    let left = match field("expiration").map(|text| text.parse::<Timestamp>()) {
+    let token = if show_secret { format!("{id}.{}", field("token-secret").unwrap_or_default()) } else { id };
+    let remaining = match field("expiration").map(|text| text.parse::<Timestamp>()) {
         None => "<forever>".to_owned(),
         Some(Ok(until)) if until <= now => "<expired>".to_owned(),
         Some(Ok(until)) => human_duration(until.as_second() - now.as_second()),
         Some(Err(_)) => "<invalid>".to_owned(),
     };
-    let is_for = |usage: &&&str| field(&format!("usage-bootstrap-{usage}")).as_deref() == Some("true");
-    let usages: Vec<&str> = USAGES.iter().filter(is_for).copied().collect();
+    let has_usage = |usage: &&&str| field(&format!("usage-bootstrap-{usage}")).as_deref() == Some("true");
+    let usages: Vec<&str> = USAGES.iter().filter(has_usage).copied().collect();
     let usages = Some(usages.join(",")).filter(|usages| !usages.is_empty());
     let rest = [field("expiration"), usages, field("description"), field("auth-extra-groups")].map(or_none);
-    [token, left].into_iter().chain(rest).collect()
+    [token, remaining].into_iter().chain(rest).collect()
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, TOKEN_NAMESPACE);
     for token in &args.tokens {
         let id = token.split_once('.').map_or(token.as_str(), |(id, _)| id);
         if id.len() != ID_LENGTH || !id.bytes().all(|byte| ALPHABET.contains(&byte)) {
             bail!("invalid token id {id:?}; `crowsnest token list` lists the ids");
         }
-        let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
+        let deleted = secrets.delete(&format!("{SECRET_NAME_PREFIX}{id}"), &DeleteParams::default()).await;
         match deleted {
             Ok(_) => writeln!(io::stdout(), "bootstrap token {id:?} deleted")?,
             Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -242,9 +242,9 @@ mod tests {
         token: TokenArgs,
     }
 
-    fn made(line: &str) -> Result<serde_json::Value, String> {
+    fn parse_secret(line: &str) -> Result<serde_json::Value, String> {
         let parsed = TestArgs::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
-        let What::Create(args) = parsed.map_err(|error| error.to_string())?.token.what else {
+        let TokenCommand::Create(args) = parsed.map_err(|error| error.to_string())?.token.command else {
             return Err("no create command".to_owned());
         };
         let secret = args.secret("abcdef", "0123456789abcdef", "2026-01-01T00:00:00.5Z".parse().unwrap());
@@ -254,12 +254,12 @@ mod tests {
 
     #[rstest::rstest]
     #[case("create", json!({"token-id": "abcdef", "token-secret": "0123456789abcdef", "expiration": "2026-01-02T00:00:01Z",
-        "auth-extra-groups": AGENTS, "usage-bootstrap-signing": "true", "usage-bootstrap-authentication": "true"}))]
+        "auth-extra-groups": AGENT_GROUP, "usage-bootstrap-signing": "true", "usage-bootstrap-authentication": "true"}))]
     #[case("create --ttl 0 --usages signing --groups system:bootstrappers:a --description x", json!({"token-id": "abcdef",
         "token-secret": "0123456789abcdef", "auth-extra-groups": "system:bootstrappers:a", "usage-bootstrap-signing": "true",
         "description": "x"}))]
     fn tokens_become_secrets(#[case] line: &str, #[case] expected: serde_json::Value) {
-        assert_eq!(made(line), Ok(expected));
+        assert_eq!(parse_secret(line), Ok(expected));
     }
 
     #[rstest::rstest]
@@ -267,27 +267,27 @@ mod tests {
     #[case("create --usages reading", "invalid usage \"reading\"")]
     #[case("create --ttl soon", "invalid duration \"soon\"")]
     fn invalid_arguments_are_rejected(#[case] line: &str, #[case] expected: &str) {
-        let error = made(line).unwrap_err();
+        let error = parse_secret(line).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn random_words_have_the_token_format() {
-        let word = word(SECRET_LENGTH);
+        let word = random_string(SECRET_LENGTH);
         assert!(word.len() == SECRET_LENGTH && word.bytes().all(|byte| ALPHABET.contains(&byte)), "{word}");
-        assert_ne!(word, super::word(SECRET_LENGTH));
+        assert_ne!(word, super::random_string(SECRET_LENGTH));
     }
 
     #[rstest::rstest]
     #[case(false, "2026-01-01T02:00:00Z", "abcdef 120m 2026-01-01T02:00:00Z signing <none> g")]
     #[case(true, "2025-01-01T02:00:00Z", "abcdef.xyz <expired> 2025-01-01T02:00:00Z signing <none> g")]
-    fn tokens_become_rows(#[case] whole: bool, #[case] until: &str, #[case] expected: &str) {
+    fn tokens_become_rows(#[case] show_secret: bool, #[case] until: &str, #[case] expected: &str) {
         use base64::Engine;
         let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": TYPE, "data": {
+        let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": SECRET_TYPE, "data": {
             "token-id": encoded("abcdef"), "token-secret": encoded("xyz"), "expiration": encoded(until),
             "usage-bootstrap-signing": encoded("true"), "auth-extra-groups": encoded("g")}});
         let secret: Secret = serde_json::from_value(secret).unwrap();
-        assert_eq!(row(&secret, whole, "2026-01-01T00:00:00Z".parse().unwrap()).join(" "), expected);
+        assert_eq!(row(&secret, show_secret, "2026-01-01T00:00:00Z".parse().unwrap()).join(" "), expected);
     }
 }

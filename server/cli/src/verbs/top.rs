@@ -9,24 +9,24 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use http::header;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::get::ask::warnings;
 use super::get::is_broken_pipe;
-use super::search::PARTIAL;
+use super::get::requests::warnings;
+use super::search::EXIT_PARTIAL;
+use crate::clients::{self, explain_failure};
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::object::text;
 use crate::output::terminal;
 use crate::pager;
-use crate::reach::{self, failure};
 use usage::{Capacity, Usage};
 
-const ROOT: &str = "/apis/metrics.k8s.io/v1beta1";
+const METRICS_API_PATH: &str = "/apis/metrics.k8s.io/v1beta1";
 
 #[derive(Debug, Args)]
 #[command(
@@ -34,11 +34,11 @@ const ROOT: &str = "/apis/metrics.k8s.io/v1beta1";
 )]
 pub struct TopArgs {
     #[command(subcommand)]
-    what: What,
+    command: TopCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TopCommand {
     /// Show the usage of pods
     #[command(visible_aliases = ["pod", "po"])]
     Pods(PodsArgs),
@@ -48,7 +48,7 @@ enum What {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum SortBy {
     Cpu,
     Memory,
 }
@@ -66,12 +66,12 @@ struct CommonArgs {
     /// Member clusters, separated by commas [default: all]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Accepted for kubectl's sake; requests always use JSON
+    /// Accepted for compatibility with kubectl; requests always use JSON
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     use_protocol_buffers: Option<bool>,
     /// Sort by cpu or memory, largest first
     #[arg(long, value_enum, value_name = "BY")]
-    sort_by: Option<By>,
+    sort_by: Option<SortBy>,
     #[arg(long)]
     no_headers: bool,
     /// Exit with 0 even if the result is partial
@@ -109,9 +109,9 @@ struct NodesArgs {
 }
 
 pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
-    let result = match &args.what {
-        What::Pods(args) => pods(args).await,
-        What::Nodes(args) => nodes(args).await,
+    let result = match &args.command {
+        TopCommand::Pods(args) => print_pods(args).await,
+        TopCommand::Nodes(args) => print_nodes(args).await,
     };
     match result {
         // The reader closed the pipe.
@@ -120,18 +120,18 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
+async fn print_pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = kube::Client::try_from(config)?;
     let path = match args.all_namespaces {
-        true => format!("{ROOT}/pods"),
-        false => format!("{ROOT}/namespaces/{}/pods", path_segment(&namespace)),
+        true => format!("{METRICS_API_PATH}/pods"),
+        false => format!("{METRICS_API_PATH}/namespaces/{}/pods", path_segment(&namespace)),
     };
-    let (items, partial) = args.common.measured(&client, &path).await?;
-    let mut used: Vec<Usage> = items.iter().flat_map(|item| Usage::of_pod(item, args.containers)).collect();
-    args.common.sort(&mut used);
-    if used.is_empty() {
+    let (items, partial) = args.common.read_usage(&client, &path).await?;
+    let mut usages: Vec<Usage> = items.iter().flat_map(|item| Usage::from_pod(item, args.containers)).collect();
+    args.common.sort(&mut usages);
+    if usages.is_empty() {
         let err = &mut terminal::stderr();
         match args.all_namespaces {
             true => writeln!(err, "No resources found")?,
@@ -139,22 +139,22 @@ async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
         }
     } else {
         pager::begin();
-        let rows = usage::pods(&used, args.all_namespaces, args.containers, args.sum, !args.common.no_headers);
+        let rows = usage::pod_rows(&usages, args.all_namespaces, args.containers, args.sum, !args.common.no_headers);
         columns::write(&mut io::stdout().lock(), &rows)?;
     }
-    Ok(args.common.code(partial))
+    Ok(args.common.exit_code(partial))
 }
 
-async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
+async fn print_nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
-    let (items, mut partial) = args.common.measured(&client, &format!("{ROOT}/nodes")).await?;
-    let mut used: Vec<Usage> = items.iter().map(Usage::of_node).collect();
-    args.common.sort(&mut used);
+    let (items, mut partial) = args.common.read_usage(&client, &format!("{METRICS_API_PATH}/nodes")).await?;
+    let mut usages: Vec<Usage> = items.iter().map(Usage::from_node).collect();
+    args.common.sort(&mut usages);
     let mut capacities = BTreeMap::new();
-    let clusters: std::collections::BTreeSet<&str> = used.iter().map(|usage| usage.cluster.as_str()).collect();
+    let clusters: std::collections::BTreeSet<&str> = usages.iter().map(|usage| usage.cluster.as_str()).collect();
     for cluster in clusters {
-        match capacity(&config, cluster, args.show_capacity).await {
+        match read_capacity(&config, cluster, args.show_capacity).await {
             Ok(of) => capacities.extend(of.into_iter().map(|(node, has)| ((cluster.to_owned(), node), has))),
             Err(error) => {
                 partial = true;
@@ -162,27 +162,31 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    match used.is_empty() {
+    match usages.is_empty() {
         true => writeln!(terminal::stderr(), "No resources found")?,
         false => {
             pager::begin();
-            columns::write(&mut io::stdout().lock(), &usage::nodes(&used, &capacities, !args.common.no_headers))?;
+            columns::write(&mut io::stdout().lock(), &usage::node_rows(&usages, &capacities, !args.common.no_headers))?;
         }
     }
-    Ok(args.common.code(partial))
+    Ok(args.common.exit_code(partial))
 }
 
 /// Capacity, or allocatable resources, of the nodes of a member.
-async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Result<Vec<(String, Capacity)>> {
-    let list = reach::get(&reach::member(config, cluster)?, "/api/v1/nodes").await;
-    let list = list.map_err(|error| anyhow!("{}", failure(Some(cluster), &error)))?;
+async fn read_capacity(
+    config: &kube::Config,
+    cluster: &str,
+    use_capacity: bool,
+) -> anyhow::Result<Vec<(String, Capacity)>> {
+    let list = clients::get(&clients::member(config, cluster)?, "/api/v1/nodes").await;
+    let list = list.map_err(|error| anyhow!("{}", explain_failure(Some(cluster), &error)))?;
     let nodes = list.get("items").and_then(Value::as_array).into_iter().flatten();
-    Ok(nodes.map(|node| (text(node, "/metadata/name").to_owned(), Capacity::of(node, all))).collect())
+    Ok(nodes.map(|node| (text(node, "/metadata/name").to_owned(), Capacity::from_node(node, use_capacity))).collect())
 }
 
 impl CommonArgs {
     /// Reads the current usage; also returns whether clusters were left out.
-    async fn measured(&self, client: &kube::Client, path: &str) -> anyhow::Result<(Vec<Value>, bool)> {
+    async fn read_usage(&self, client: &kube::Client, path: &str) -> anyhow::Result<(Vec<Value>, bool)> {
         // Several members may have a pod of this name, which only a list request returns.
         let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let selectors = [
@@ -190,11 +194,11 @@ impl CommonArgs {
             ("fieldSelector", named.or_else(|| self.field_selector.clone())),
         ];
         let parameters =
-            selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded(value.as_ref()?))));
+            selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encode(value.as_ref()?))));
         let path = format!("{path}?{}", parameters.collect::<Vec<_>>().join("&"));
         let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
         let (parts, body) =
-            client.send(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?.into_parts();
+            client.send(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?.into_parts();
         let body = body.collect().await.context("cannot read the usage")?.to_bytes();
         let response: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !parts.status.is_success() {
@@ -218,15 +222,15 @@ impl CommonArgs {
         Ok((items, !warnings.is_empty()))
     }
 
-    fn sort(&self, used: &mut [Usage]) {
+    fn sort(&self, usages: &mut [Usage]) {
         match self.sort_by {
             None => {}
-            Some(By::Cpu) => used.sort_by_key(|usage| std::cmp::Reverse(usage.cpu)),
-            Some(By::Memory) => used.sort_by_key(|usage| std::cmp::Reverse(usage.memory)),
+            Some(SortBy::Cpu) => usages.sort_by_key(|usage| std::cmp::Reverse(usage.cpu_millicores)),
+            Some(SortBy::Memory) => usages.sort_by_key(|usage| std::cmp::Reverse(usage.memory_bytes)),
         }
     }
 
-    fn code(&self, partial: bool) -> ExitCode {
-        if partial && !self.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS }
+    fn exit_code(&self, partial: bool) -> ExitCode {
+        if partial && !self.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
     }
 }

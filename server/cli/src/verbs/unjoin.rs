@@ -9,17 +9,17 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_members::unjoin::{RemovalPreview, would_unjoin};
-use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
+use crowsnest_members::unjoin::{RemovalPreview, preview_unjoin};
+use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE, preview_unregister};
 use crowsnest_members::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
 use crate::connection::ConnectionArgs;
-use crate::duration::duration;
+use crate::duration::parse_duration;
 use crate::output::terminal;
 
 /// Flags of both verbs.
 #[derive(Debug, Args)]
-struct LeavingArgs {
+struct RemovalArgs {
     /// Cluster name
     name: ClusterName,
     /// Kubeconfig file of the cluster, with permission to delete RBAC objects there [default: objects in the cluster
@@ -33,7 +33,7 @@ struct LeavingArgs {
     #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE)]
     cluster_namespace: String,
     /// Time to wait for the removal, such as 90s, 15m or 1h30m
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     wait: Duration,
     /// Preview only: change nothing
     #[arg(long)]
@@ -48,7 +48,7 @@ struct LeavingArgs {
 )]
 pub struct UnjoinArgs {
     #[command(flatten)]
-    leaving: LeavingArgs,
+    removal: RemovalArgs,
     /// If the wait times out, remove the cluster without deleting the objects propagated to it
     #[arg(long)]
     force: bool,
@@ -60,7 +60,7 @@ pub struct UnjoinArgs {
 )]
 pub struct UnregisterArgs {
     #[command(flatten)]
-    leaving: LeavingArgs,
+    removal: RemovalArgs,
     /// Namespace of the agent in the cluster
     #[arg(short, long, default_value = AGENT_NAMESPACE)]
     namespace: String,
@@ -69,7 +69,7 @@ pub struct UnregisterArgs {
     agent_name: String,
 }
 
-impl LeavingArgs {
+impl RemovalArgs {
     /// Clients of the control plane and, if its kubeconfig is given, of the cluster.
     async fn clients(&self) -> anyhow::Result<(kube::Client, Option<kube::Client>)> {
         let member = match &self.cluster_kubeconfig {
@@ -83,52 +83,55 @@ impl LeavingArgs {
     }
 
     /// Prints what would be done.
-    fn would(&self, how: &str, leaving: RemovalPreview) -> anyhow::Result<ExitCode> {
-        let works = leaving.works;
-        writeln!(std::io::stdout(), "cluster({}) would be {how}, with {works} Works (dry run)", self.name)?;
+    fn print_preview(&self, action: &str, preview: RemovalPreview) -> anyhow::Result<ExitCode> {
+        let works = preview.works;
+        writeln!(std::io::stdout(), "cluster({}) would be {action}, with {works} Works (dry run)", self.name)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn done(&self, how: &str, stays: &str) -> anyhow::Result<ExitCode> {
-        writeln!(std::io::stdout(), "cluster({}) is {how} successfully", self.name)?;
+    fn print_result(&self, action: &str, remaining: &str) -> anyhow::Result<ExitCode> {
+        writeln!(std::io::stdout(), "cluster({}) is {action} successfully", self.name)?;
         if self.cluster_kubeconfig.is_none() {
-            writeln!(terminal::stderr(), "note: {stays} in the cluster; use --cluster-kubeconfig to delete them too")?;
+            writeln!(
+                terminal::stderr(),
+                "note: {remaining} in the cluster; use --cluster-kubeconfig to delete them too"
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
-    let UnjoinArgs { leaving, force } = args;
-    if leaving.dry_run {
-        let control_plane = leaving.connection.client().await?;
-        return leaving.would("unjoined", would_unjoin(&control_plane, &leaving.name).await?);
+    let UnjoinArgs { removal, force } = args;
+    if removal.dry_run {
+        let control_plane = removal.connection.client().await?;
+        return removal.print_preview("unjoined", preview_unjoin(&control_plane, &removal.name).await?);
     }
-    let (control_plane, member) = leaving.clients().await?;
+    let (control_plane, member) = removal.clients().await?;
     let options = UnjoinOptions {
-        namespace: leaving.cluster_namespace.clone(),
-        wait: leaving.wait,
+        namespace: removal.cluster_namespace.clone(),
+        wait: removal.wait,
         force,
-        ..UnjoinOptions::new(leaving.name.clone())
+        ..UnjoinOptions::new(removal.name.clone())
     };
     unjoin(&control_plane, member.as_ref(), &options).await?;
-    leaving.done("unjoined", "service accounts and RBAC objects remain")
+    removal.print_result("unjoined", "service accounts and RBAC objects remain")
 }
 
 pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
-    let UnregisterArgs { leaving, namespace, agent_name } = args;
-    if leaving.dry_run {
-        let control_plane = leaving.connection.client().await?;
-        return leaving.would("unregistered", would_unregister(&control_plane, &leaving.name).await?);
+    let UnregisterArgs { removal, namespace, agent_name } = args;
+    if removal.dry_run {
+        let control_plane = removal.connection.client().await?;
+        return removal.print_preview("unregistered", preview_unregister(&control_plane, &removal.name).await?);
     }
-    let (control_plane, member) = leaving.clients().await?;
+    let (control_plane, member) = removal.clients().await?;
     let options = UnregisterOptions {
-        namespace: leaving.cluster_namespace.clone(),
+        namespace: removal.cluster_namespace.clone(),
         agent_namespace: namespace,
         agent: agent_name,
-        wait: leaving.wait,
-        ..UnregisterOptions::new(leaving.name.clone())
+        wait: removal.wait,
+        ..UnregisterOptions::new(removal.name.clone())
     };
     unregister(&control_plane, member.as_ref(), &options).await?;
-    leaving.done("unregistered", "the agent, its service accounts and RBAC objects remain")
+    removal.print_result("unregistered", "the agent, its service accounts and RBAC objects remain")
 }

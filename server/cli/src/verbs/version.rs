@@ -7,9 +7,9 @@ use clap::{Args, ValueEnum};
 use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
+use crate::clients;
 use crate::connection::ConnectionArgs;
 use crate::object::text;
-use crate::reach;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -30,7 +30,7 @@ pub struct VersionArgs {
 }
 
 pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
-    let server = if args.client { None } else { Some(served(&args).await) };
+    let server = if args.client { None } else { Some(server_version(&args).await) };
     let mut versions = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
     if let Some(Ok(server)) = &server {
         versions["serverVersion"] = server.clone();
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     match args.output {
         Some(Output::Json) => writeln!(out, "{versions:#}")?,
-        Some(Output::Yaml) => out.write_all(yaml::written(&versions).as_bytes())?,
+        Some(Output::Yaml) => out.write_all(yaml::to_yaml(&versions).as_bytes())?,
         None => {
             writeln!(out, "Client Version: {}", text(&versions, "/clientVersion/gitVersion"))?;
             if versions["serverVersion"].is_object() {
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn served(args: &VersionArgs) -> anyhow::Result<Value> {
+async fn server_version(args: &VersionArgs) -> anyhow::Result<Value> {
     let client = args.connection.client().await?;
-    reach::ask(&client, "/version").await
+    clients::get_or_explain(&client, "/version").await
 }

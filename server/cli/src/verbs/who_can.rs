@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::get::kind::Kind;
 use super::get::{Scope, find_kind};
-use crate::reach;
-use crate::reviews::{self, Output, ReviewArgs, reference, reference_or_none, scope};
+use crate::clients;
+use crate::reviews::{self, Output, ReviewArgs, format_reference, format_reference_or_none, format_scope};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Maximum number of reviews that `--verify` sends.
-const MOST_VERIFIED: usize = 200;
-/// Number of reviews that `--verify` sends at once.
-const CONCURRENT_REVIEWS: usize = 8;
+const MAX_VERIFIED_GRANTS: usize = 200;
+/// Maximum number of concurrent reviews of `--verify`.
+const MAX_CONCURRENT_REVIEWS: usize = 8;
 /// Result for a grant without a review.
 const NOT_VERIFIED: &str = "not verified";
 /// Subresources that users may mean by TYPE/NAME.
@@ -63,14 +63,14 @@ pub(crate) async fn run(args: WhoCanArgs) -> anyhow::Result<ExitCode> {
     let mut spec =
         if args.target.starts_with('/') { path_spec(&args)? } else { resource_spec(&args, &config, &client).await? };
     args.review.apply(&mut spec);
-    let mut review = reviews::review(&client, "ResourceAccessReview", spec).await?;
+    let mut review = reviews::request_review(&client, "ResourceAccessReview", spec).await?;
     if args.verify {
         verify(&mut review, &config, &client).await;
     }
     let status = &review["status"];
     args.review.print(&review, |out| {
         let rows = reviews::rows(status, "grants").into_iter().map(|(change, grant)| (change, cells(&args, grant)));
-        reviews::table(out, &heads(&args), rows.collect(), status)
+        reviews::print_table(out, &headers(&args), rows.collect(), status)
     })
 }
 
@@ -89,7 +89,7 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
     if args.subresource.is_none() && SUBRESOURCES.contains(&name) {
         bail!("{:?} names an object {name:?}; for the subresource use `{word} --subresource {name}`", args.target);
     }
-    let Type { group, resource, namespaced } = resolve(word, config, client).await?;
+    let ResourceType { group, resource, namespaced } = resolve_type(word, config, client).await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let mut attributes = json!({"verb": args.verb, "group": group, "resource": resource});
     for (field, value) in [("name", name), ("subresource", args.subresource.as_deref().unwrap_or_default())] {
@@ -111,17 +111,17 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
 }
 
 /// A resource type as RBAC names it.
-struct Type {
+struct ResourceType {
     group: String,
     resource: String,
     namespaced: bool,
 }
 
-/// Resolves a word by what the control plane or a member serves. Reviews answer for any name, and warn if no cluster serves
+/// Resolves a word by what the control plane or a member serves. A review accepts any name and warns if no cluster serves
 /// it.
-async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<Type> {
+async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<ResourceType> {
     let (resource, group) = word.split_once('.').unwrap_or((word, ""));
-    let named = |namespaced| Type { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
+    let named = |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
     if VIRTUAL_RESOURCES.contains(&resource) {
         return Ok(named(false));
     }
@@ -131,13 +131,13 @@ async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> an
     if let Some(found) = served.resources.iter().find(|one| is_it(&one.gvr)) {
         return Ok(named(found.namespaced));
     }
-    let found = match Kind::of(word, &served) {
+    let found = match Kind::resolve(word, &served) {
         Some(kind) => Some(kind),
         None => find_kind(word, &Scope::All, config, client).await.ok(),
     };
     Ok(found.map_or_else(
         || named(true),
-        |kind| Type {
+        |kind| ResourceType {
             group: kind.gvr.group.to_string(),
             resource: kind.gvr.resource.to_string(),
             namespaced: kind.namespaced,
@@ -145,27 +145,27 @@ async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> an
     ))
 }
 
-fn heads(args: &WhoCanArgs) -> Vec<&'static str> {
-    let mut heads = vec!["CLUSTER", "SUBJECT", "NAMESPACE", "BINDING", "ROLE"];
+fn headers(args: &WhoCanArgs) -> Vec<&'static str> {
+    let mut headers = vec!["CLUSTER", "SUBJECT", "NAMESPACE", "BINDING", "ROLE"];
     if args.review.output == Output::Wide {
-        heads.extend(["VERBS", "RESOURCES", "AGGREGATED FROM"]);
+        headers.extend(["VERBS", "RESOURCES", "AGGREGATED FROM"]);
     }
     if args.verify {
-        heads.push("VERIFIED");
+        headers.push("VERIFIED");
     }
-    heads
+    headers
 }
 
 fn cells(args: &WhoCanArgs, grant: &Value) -> Vec<String> {
     let mut cells = vec![
         text(grant, "/cluster").to_owned(),
-        reference(&grant["subject"]),
-        scope(grant),
-        reference_or_none(grant, "binding"),
-        reference_or_none(grant, "role"),
+        format_reference(&grant["subject"]),
+        format_scope(grant),
+        format_reference_or_none(grant, "binding"),
+        format_reference_or_none(grant, "role"),
     ];
     if args.review.output == Output::Wide {
-        let (verbs, on) = reviews::rule(&grant["rule"]);
+        let (verbs, on) = reviews::format_rule(&grant["rule"]);
         let sources = grant["aggregatedFrom"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let sources = sources.collect::<Vec<_>>().join(",");
         cells.extend([verbs, on, if sources.is_empty() { "-".to_owned() } else { sources }]);
@@ -185,10 +185,10 @@ struct ReviewKey {
 }
 
 impl ReviewKey {
-    fn of(grant: &Value) -> Self {
+    fn from_grant(grant: &Value) -> Self {
         Self {
             cluster: text(grant, "/cluster").to_owned(),
-            subject: reference(&grant["subject"]),
+            subject: format_reference(&grant["subject"]),
             namespace: text(grant, "/namespace").to_owned(),
         }
     }
@@ -202,7 +202,7 @@ async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube:
     for (key, request) in access_reviews(review) {
         let client = clients.entry(key.cluster.clone()).or_insert_with(|| match key.cluster.as_str() {
             CONTROL_PLANE => Ok(control_plane.clone()),
-            cluster => reach::member(config, cluster).map_err(|error| format!("{error:#}")),
+            cluster => clients::member(config, cluster).map_err(|error| format!("{error:#}")),
         });
         let client = client.clone();
         requests.push(async move {
@@ -213,23 +213,25 @@ async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube:
             (key, verified)
         });
     }
-    let verified: HashMap<_, _> = stream::iter(requests).buffer_unordered(CONCURRENT_REVIEWS).collect().await;
+    let verified: HashMap<_, _> = stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
     add_verified(review, &verified);
 }
 
-/// The reviews of the grants, each once and at most [`MOST_VERIFIED`].
+/// The reviews of the grants, each once and at most [`MAX_VERIFIED_GRANTS`].
 fn access_reviews(review: &Value) -> Vec<(ReviewKey, Value)> {
     let grants = GRANTS.into_iter().flat_map(|field| list(&review["status"], field));
     let mut known = HashSet::new();
-    let new = grants.filter(|grant| known.insert(ReviewKey::of(grant)));
-    new.take(MOST_VERIFIED).map(|grant| (ReviewKey::of(grant), access_review(&review["spec"], grant))).collect()
+    let new = grants.filter(|grant| known.insert(ReviewKey::from_grant(grant)));
+    new.take(MAX_VERIFIED_GRANTS)
+        .map(|grant| (ReviewKey::from_grant(grant), access_review(&review["spec"], grant)))
+        .collect()
 }
 
 fn add_verified(review: &mut Value, verified: &HashMap<ReviewKey, String>) {
     for field in GRANTS {
         let grants = review["status"].get_mut(field).and_then(Value::as_array_mut);
         for grant in grants.into_iter().flatten() {
-            grant["verified"] = verified.get(&ReviewKey::of(grant)).map_or(NOT_VERIFIED, String::as_str).into();
+            grant["verified"] = verified.get(&ReviewKey::from_grant(grant)).map_or(NOT_VERIFIED, String::as_str).into();
         }
     }
 }
@@ -238,14 +240,14 @@ fn add_verified(review: &mut Value, verified: &HashMap<ReviewKey, String>) {
 fn access_review(spec: &Value, grant: &Value) -> Value {
     let (kind, namespace, name) =
         (text(grant, "/subject/kind"), text(grant, "/subject/namespace"), text(grant, "/subject/name"));
-    let everyone = AUTHENTICATED;
+    let authenticated = AUTHENTICATED;
     let mut review_spec = match kind {
-        "Group" => json!({"groups": [name, everyone]}),
+        "Group" => json!({"groups": [name, authenticated]}),
         "ServiceAccount" => {
             let [every, own] = service_account_groups(namespace);
-            json!({"user": service_account_user(namespace, name), "groups": [every, own, everyone]})
+            json!({"user": service_account_user(namespace, name), "groups": [every, own, authenticated]})
         }
-        _ => json!({"user": name, "groups": [everyone]}),
+        _ => json!({"user": name, "groups": [authenticated]}),
     };
     for field in ["resourceAttributes", "nonResourceAttributes"] {
         if spec[field].is_object() {
@@ -270,7 +272,7 @@ async fn verify_one(client: &kube::Client, review: &Value, cluster: &str) -> Str
     match client.request::<Value>(request).await {
         Ok(response) if response["status"]["allowed"] == true => "yes".to_owned(),
         Ok(_) => "no".to_owned(),
-        Err(error) => reach::failure(Some(cluster), &error),
+        Err(error) => clients::explain_failure(Some(cluster), &error),
     }
 }
 
@@ -307,12 +309,12 @@ mod tests {
             let subject = json!({"kind": "User", "name": name});
             json!({"cluster": "m1", "subject": subject, "namespace": namespace})
         };
-        let many = (0..MOST_VERIFIED).map(|nth| grant(&format!("user-{nth}"), ""));
+        let many = (0..MAX_VERIFIED_GRANTS).map(|nth| grant(&format!("user-{nth}"), ""));
         let grants: Vec<Value> = [grant("ann", "shop"), grant("ann", "shop")].into_iter().chain(many).collect();
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
         let mut review = json!({"spec": spec, "status": {"grants": grants, "lost": [grant("ann", "ops")]}});
         let reviews = access_reviews(&review);
-        assert_eq!(reviews.len(), MOST_VERIFIED);
+        assert_eq!(reviews.len(), MAX_VERIFIED_GRANTS);
         add_verified(&mut review, &reviews.into_iter().map(|(key, _)| (key, "yes".to_owned())).collect());
         let grants = list(&review, "/status/grants");
         let verified: Vec<&str> = grants.iter().map(|grant| text(grant, "/verified")).collect();

@@ -8,24 +8,26 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Debug, Clone)]
-pub(crate) enum Ports {
-    OfPods,
-    OfService(String, Vec<ServicePort>),
+pub(crate) enum PortMap {
+    ContainerPorts,
+    ServicePorts(String, Vec<ServicePort>),
 }
 
-impl Ports {
-    pub(super) fn of_service(service: &Value) -> anyhow::Result<Self> {
-        let service = Service::deserialize(service).context("reading the service's ports")?;
+impl PortMap {
+    pub(super) fn from_service(service: &Value) -> anyhow::Result<Self> {
+        let service = Service::deserialize(service).context("cannot read the service's ports")?;
         let name = service.name_any();
-        Ok(Self::OfService(name, service.spec.and_then(|spec| spec.ports).unwrap_or_default()))
+        Ok(Self::ServicePorts(name, service.spec.and_then(|spec| spec.ports).unwrap_or_default()))
     }
 
     /// The container port that a number or a name refers to.
-    pub(crate) fn of(&self, requested: &str, pod: &Pod) -> anyhow::Result<u16> {
+    pub(crate) fn resolve(&self, requested: &str, pod: &Pod) -> anyhow::Result<u16> {
         let number = requested.parse::<u16>().ok();
         match self {
-            Self::OfPods => number.or_else(|| named(pod, requested)).ok_or_else(|| unknown(pod, requested)),
-            Self::OfService(service, ports) => {
+            Self::ContainerPorts => {
+                number.or_else(|| find_named_port(pod, requested)).ok_or_else(|| unknown_port_error(pod, requested))
+            }
+            Self::ServicePorts(service, ports) => {
                 let is_it = |port: &&ServicePort| {
                     port.name.as_deref() == Some(requested)
                         || number.is_some_and(|number| i32::from(number) == port.port)
@@ -35,11 +37,13 @@ impl Ports {
                     anyhow!("service {service} has no port {requested}; it has {}", known.join(", "))
                 })?;
                 match &port.target_port {
-                    None => u16::try_from(port.port).map_err(|_| unknown(pod, requested)),
-                    Some(IntOrString::Int(target)) => u16::try_from(*target).map_err(|_| unknown(pod, requested)),
+                    None => u16::try_from(port.port).map_err(|_| unknown_port_error(pod, requested)),
+                    Some(IntOrString::Int(target)) => {
+                        u16::try_from(*target).map_err(|_| unknown_port_error(pod, requested))
+                    }
                     Some(IntOrString::String(target)) => {
-                        let target_number = target.parse().ok().or_else(|| named(pod, target));
-                        target_number.ok_or_else(|| unknown(pod, target))
+                        let target_number = target.parse().ok().or_else(|| find_named_port(pod, target));
+                        target_number.ok_or_else(|| unknown_port_error(pod, target))
                     }
                 }
             }
@@ -47,14 +51,14 @@ impl Ports {
     }
 }
 
-fn named(pod: &Pod, name: &str) -> Option<u16> {
+fn find_named_port(pod: &Pod, name: &str) -> Option<u16> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
     let port = ports.find(|port| port.name.as_deref() == Some(name))?;
     u16::try_from(port.container_port).ok()
 }
 
-fn unknown(pod: &Pod, requested: &str) -> anyhow::Error {
+fn unknown_port_error(pod: &Pod, requested: &str) -> anyhow::Error {
     anyhow!("pod {} has no port {requested:?}", pod.name_any())
 }
 
@@ -72,15 +76,21 @@ mod tests {
     #[case::same(Some(json!({"port": 81})), "81", Ok(81))]
     #[case::no_such_target(Some(json!({"port": 81, "targetPort": "x"})), "81", Err("has no port \"x\""))]
     #[case::none_of_the_service(Some(json!({"port": 81})), "80", Err("service web has no port 80; it has 81"))]
-    fn ports_of_pods(#[case] service: Option<Value>, #[case] requested: &str, #[case] expected: Result<u16, &str>) {
+    fn ports_are_resolved(
+        #[case] service: Option<Value>,
+        #[case] requested: &str,
+        #[case] expected: Result<u16, &str>,
+    ) {
         let pod = json!({"metadata": {"name": "web-0"},
             "spec": {"containers": [{"name": "web", "ports": [{"name": "http", "containerPort": 80}]}]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let ports = match service {
-            None => Ports::OfPods,
-            Some(port) => Ports::of_service(&json!({"metadata": {"name": "web"}, "spec": {"ports": [port]}})).unwrap(),
+            None => PortMap::ContainerPorts,
+            Some(port) => {
+                PortMap::from_service(&json!({"metadata": {"name": "web"}, "spec": {"ports": [port]}})).unwrap()
+            }
         };
-        match (ports.of(requested, &pod), expected) {
+        match (ports.resolve(requested, &pod), expected) {
             (Ok(port), Ok(expected)) => assert_eq!(port, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (port, _) => panic!("{requested}: {port:?}"),

@@ -21,9 +21,9 @@ const AUTHORITY_DAYS: i64 = 3650;
 const CERTIFICATE_DAYS: i64 = 365;
 
 /// The content of a Secret; `random_bytes` becomes the password if there is none yet.
-pub(super) fn data(
+pub(super) fn secret_data(
     required: &RequiredSecret,
-    held: Option<&SecretData>,
+    stored: Option<&SecretData>,
     issuer: Option<&Credentials>,
     now: Timestamp,
     random_bytes: &[u8; 32],
@@ -31,22 +31,22 @@ pub(super) fn data(
     let name = required.name();
     match required {
         RequiredSecret::Authority { common_name, .. } => {
-            let made = authority(common_name, now).map_err(|error| error.of(name))?;
-            let ca = made.certificate.clone();
-            Ok(tls(made, ca))
+            let issued = issue_authority(common_name, now).map_err(|error| error.for_secret(name))?;
+            let ca = issued.certificate.clone();
+            Ok(tls_secret_data(issued, ca))
         }
         RequiredSecret::Certificate(leaf) => {
             let Some(issuer) = issuer else {
                 let why = format!("unknown issuer {}", leaf.issuer);
                 return Err(CredentialsError::Invalid { name: name.to_owned(), why });
             };
-            let key = held.filter(|_| leaf.keep_key).and_then(|held| text(held, KEY));
-            let made = certificate(leaf, key, issuer, now).map_err(|error| error.of(name))?;
-            Ok(tls(made, issuer.certificate.clone()))
+            let key = stored.filter(|_| leaf.keep_key).and_then(|stored| text(stored, KEY));
+            let issued = issue_certificate(leaf, key, issuer, now).map_err(|error| error.for_secret(name))?;
+            Ok(tls_secret_data(issued, issuer.certificate.clone()))
         }
         RequiredSecret::Password { url, .. } => {
-            let known = held.and_then(|held| text(held, PASSWORD)).map(str::to_owned);
-            let password = known.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(random_bytes));
+            let password = stored.and_then(|stored| text(stored, PASSWORD)).map(str::to_owned);
+            let password = password.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(random_bytes));
             let url = url.replace(PLACEHOLDER, &password);
             Ok(BTreeMap::from([(PASSWORD, password), (URL, url)].map(entry)))
         }
@@ -57,8 +57,8 @@ fn entry((key, text): (&str, String)) -> (String, ByteString) {
     (key.to_owned(), ByteString(text.into_bytes()))
 }
 
-fn tls(made: Credentials, authority: String) -> SecretData {
-    BTreeMap::from([(CERTIFICATE, made.certificate), (KEY, made.key), (AUTHORITY, authority)].map(entry))
+fn tls_secret_data(issued: Credentials, authority: String) -> SecretData {
+    BTreeMap::from([(CERTIFICATE, issued.certificate), (KEY, issued.key), (AUTHORITY, authority)].map(entry))
 }
 
 /// Reasons for a failure.
@@ -74,7 +74,7 @@ impl From<rcgen::Error> for IssueError {
 }
 
 impl IssueError {
-    fn of(self, name: &str) -> CredentialsError {
+    fn for_secret(self, name: &str) -> CredentialsError {
         let name = name.to_owned();
         match self {
             IssueError::Rcgen(source) => CredentialsError::Issue { name, source },
@@ -83,9 +83,9 @@ impl IssueError {
     }
 }
 
-fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, IssueError> {
+fn issue_authority(common_name: &str, now: Timestamp) -> Result<Credentials, IssueError> {
     let key = KeyPair::generate()?;
-    let mut params = params(common_name, None, AUTHORITY_DAYS, now)?;
+    let mut params = certificate_params(common_name, None, AUTHORITY_DAYS, now)?;
     // The CA cannot sign other CAs.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -93,14 +93,14 @@ fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, IssueErro
     Ok(Credentials { certificate, key: key.serialize_pem() })
 }
 
-fn certificate(
+fn issue_certificate(
     leaf: &Leaf,
     key: Option<&str>,
     issuer: &Credentials,
     now: Timestamp,
 ) -> Result<Credentials, IssueError> {
     let key = key.map_or_else(KeyPair::generate, KeyPair::from_pem)?;
-    let mut params = params(&leaf.common_name, leaf.organization.as_deref(), CERTIFICATE_DAYS, now)?;
+    let mut params = certificate_params(&leaf.common_name, leaf.organization.as_deref(), CERTIFICATE_DAYS, now)?;
     for name in &leaf.names {
         let entry = match name.parse::<IpAddr>() {
             Ok(address) => SanType::IpAddress(address),
@@ -120,7 +120,7 @@ fn certificate(
     Ok(Credentials { certificate, key: key.serialize_pem() })
 }
 
-fn params(
+fn certificate_params(
     common_name: &str,
     organization: Option<&str>,
     days: i64,

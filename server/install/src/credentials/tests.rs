@@ -12,19 +12,19 @@ secrets:
 ";
 
 fn renewal(now: &str) -> Renewal {
-    Renewal { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
+    Renewal { now: now.parse().unwrap(), renew_before: SignedDuration::from_hours(120 * 24) }
 }
 
 fn required_secrets() -> Vec<RequiredSecret> {
-    read(LIST).unwrap()
+    parse(LIST).unwrap()
 }
 
-/// All Secrets as created by the first run.
-fn made(required_secrets: &[RequiredSecret], now: Timestamp) -> BTreeMap<String, SecretData> {
+/// Data of all Secrets as the first run creates them.
+fn issue_all(required_secrets: &[RequiredSecret], now: Timestamp) -> BTreeMap<String, SecretData> {
     let mut all: BTreeMap<String, SecretData> = BTreeMap::new();
     for required in required_secrets {
         let issuer = issuer(required, &all);
-        let data = issue::data(required, None, issuer.as_ref(), now, &[7; 32]).unwrap();
+        let data = issue::secret_data(required, None, issuer.as_ref(), now, &[7; 32]).unwrap();
         all.insert(required.name().to_owned(), data);
     }
     all
@@ -43,7 +43,7 @@ fn verdicts(required_secrets: &[RequiredSecret], all: &BTreeMap<String, SecretDa
         renewal,
     ) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
-        Ok(Verdict::Make(why)) => why.to_string(),
+        Ok(Verdict::Create(why)) => why.to_string(),
         Err(error) => error.to_string(),
     };
     required_secrets.iter().map(verdict).collect()
@@ -52,7 +52,7 @@ fn verdicts(required_secrets: &[RequiredSecret], all: &BTreeMap<String, SecretDa
 #[test]
 fn credentials_are_kept_until_they_are_due() {
     let required_secrets = required_secrets();
-    let all = made(&required_secrets, renewal("2026-11-01T12:00:00Z").now);
+    let all = issue_all(&required_secrets, renewal("2026-11-01T12:00:00Z").now);
     assert_eq!(verdicts(&required_secrets, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
     let ends = "it expires at 2027-11-01T00:00:00Z";
     // CAs are not renewed automatically, and passwords do not expire.
@@ -63,15 +63,15 @@ fn credentials_are_kept_until_they_are_due() {
 #[test]
 fn changed_credentials_are_created_again() {
     let now = renewal("2026-11-01T12:00:00Z");
-    let all = made(&required_secrets(), now.now);
+    let all = issue_all(&required_secrets(), now.now);
     let changed =
         LIST.replace("api.ns.svc", "api.other.svc").replace("system:masters", "readers").replace("@db/x", "@other/x");
     let differs = "it does not match the list";
-    assert_eq!(verdicts(&read(&changed).unwrap(), &all, now), ["kept", differs, differs, "kept", differs]);
+    assert_eq!(verdicts(&parse(&changed).unwrap(), &all, now), ["kept", differs, differs, "kept", differs]);
 
     // Another CA with the same name.
     let mut other = all.clone();
-    other.insert("ca".to_owned(), made(&required_secrets(), now.now)["ca"].clone());
+    other.insert("ca".to_owned(), issue_all(&required_secrets(), now.now)["ca"].clone());
     let stranger = "its issuer has changed";
     assert_eq!(verdicts(&required_secrets(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
 }
@@ -80,11 +80,12 @@ fn changed_credentials_are_created_again() {
 fn signing_keys_and_passwords_are_kept() {
     let now = renewal("2026-11-01T12:00:00Z").now;
     let required_secrets = required_secrets();
-    let all = made(&required_secrets, now);
+    let all = issue_all(&required_secrets, now);
     for required in &required_secrets[1..] {
-        let held = &all[required.name()];
-        let reissued = issue::data(required, Some(held), issuer(required, &all).as_ref(), now, &[8; 32]).unwrap();
-        let kept = |key: &str| reissued.get(key) == held.get(key);
+        let stored = &all[required.name()];
+        let reissued =
+            issue::secret_data(required, Some(stored), issuer(required, &all).as_ref(), now, &[8; 32]).unwrap();
+        let kept = |key: &str| reissued.get(key) == stored.get(key);
         let expected = match required {
             RequiredSecret::Password { .. } => kept(PASSWORD) && kept(URL),
             RequiredSecret::Certificate(leaf) => kept(KEY) == leaf.keep_key,
@@ -98,11 +99,11 @@ fn signing_keys_and_passwords_are_kept() {
 fn broken_secrets_are_replaced_except_authorities() {
     let now = renewal("2026-11-01T12:00:00Z");
     let required_secrets = required_secrets();
-    let mut all = made(&required_secrets, now.now);
-    for held in all.values_mut() {
-        let spoilt = |key: &&String| [CERTIFICATE, PASSWORD].contains(&key.as_str());
-        let key = held.keys().find(spoilt).cloned().unwrap();
-        held.insert(key, ByteString(b"nonsense".to_vec()));
+    let mut all = issue_all(&required_secrets, now.now);
+    for stored in all.values_mut() {
+        let is_primary_key = |key: &&String| [CERTIFICATE, PASSWORD].contains(&key.as_str());
+        let key = stored.keys().find(is_primary_key).cloned().unwrap();
+        stored.insert(key, ByteString(b"nonsense".to_vec()));
     }
     all.get_mut("db").unwrap().remove(PASSWORD);
     let verdict_of = |required: &RequiredSecret| {
@@ -114,13 +115,13 @@ fn broken_secrets_are_replaced_except_authorities() {
         Err("Secret ca is unusable and was not changed: its certificate is invalid".to_owned())
     );
     for required in &required_secrets[1..] {
-        assert_eq!(verdict_of(required), Ok(Verdict::Make(IssueReason::Incomplete)), "{}", required.name());
+        assert_eq!(verdict_of(required), Ok(Verdict::Create(IssueReason::Incomplete)), "{}", required.name());
     }
 }
 
 #[test]
 fn passwords_are_in_the_url_and_not_printed() {
-    let all = made(&required_secrets(), renewal("2026-11-01T12:00:00Z").now);
+    let all = issue_all(&required_secrets(), renewal("2026-11-01T12:00:00Z").now);
     let password = text(&all["db"], PASSWORD).unwrap();
     assert_eq!(password.len(), 43);
     assert_eq!(text(&all["db"], URL), Some(format!("postgres://u:{password}@db/x").as_str()));
@@ -149,6 +150,6 @@ fn passwords_are_in_the_url_and_not_printed() {
     "cannot parse the list of credentials"
 )]
 fn invalid_lists_are_rejected(#[case] list: &str, #[case] expected: &str) {
-    let error = read(list).unwrap_err().to_string();
+    let error = parse(list).unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
 }

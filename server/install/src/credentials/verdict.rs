@@ -18,7 +18,7 @@ use super::{RequiredSecret, URL, Usage, credentials, text};
 pub(super) enum Verdict {
     /// Keep it, with the expiry of its certificate.
     Keep(Option<Timestamp>),
-    Make(IssueReason),
+    Create(IssueReason),
 }
 
 /// Reason for creating a Secret.
@@ -31,7 +31,7 @@ pub enum IssueReason {
     Differs,
     /// It was issued by a previous CA.
     OtherIssuer,
-    Ends(Timestamp),
+    Expires(Timestamp),
 }
 
 impl fmt::Display for IssueReason {
@@ -41,72 +41,74 @@ impl fmt::Display for IssueReason {
             IssueReason::Incomplete => f.write_str("its content is invalid"),
             IssueReason::Differs => f.write_str("it does not match the list"),
             IssueReason::OtherIssuer => f.write_str("its issuer has changed"),
-            IssueReason::Ends(when) => write!(f, "it expires at {when}"),
+            IssueReason::Expires(when) => write!(f, "it expires at {when}"),
         }
     }
 }
 
 pub(super) fn evaluate(
     required: &RequiredSecret,
-    held: Option<&SecretData>,
+    stored: Option<&SecretData>,
     issuer: Option<&Credentials>,
     renewal: Renewal,
 ) -> Result<Verdict, CredentialsError> {
-    let Some(held) = held else { return Ok(Verdict::Make(IssueReason::Missing)) };
+    let Some(stored) = stored else { return Ok(Verdict::Create(IssueReason::Missing)) };
     match required {
-        RequiredSecret::Authority { name, .. } => authority(name, held),
-        RequiredSecret::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
-        RequiredSecret::Password { url, .. } => Ok(password(url, held)),
+        RequiredSecret::Authority { name, .. } => evaluate_authority(name, stored),
+        RequiredSecret::Certificate(leaf) => Ok(evaluate_certificate(leaf, stored, issuer, renewal)),
+        RequiredSecret::Password { url, .. } => Ok(evaluate_password(url, stored)),
     }
 }
 
 /// CAs are created once and never replaced automatically, because nothing would trust a new one. Administrators replace
 /// them.
-fn authority(name: &str, held: &SecretData) -> Result<Verdict, CredentialsError> {
+fn evaluate_authority(name: &str, stored: &SecretData) -> Result<Verdict, CredentialsError> {
     let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
-    let found = credentials(name, held)?;
-    let (is_authority, ends) = read(&found.certificate, |certificate| (certificate.is_ca(), ends(certificate)))
-        .ok_or_else(|| unusable("its certificate is invalid"))?;
+    let found = credentials(name, stored)?;
+    let (is_authority, ends) =
+        parse_certificate(&found.certificate, |certificate| (certificate.is_ca(), expiry(certificate)))
+            .ok_or_else(|| unusable("its certificate is invalid"))?;
     if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is not a CA certificate")) }
 }
 
-fn certificate(leaf: &Leaf, held: &SecretData, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
-    let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(IssueReason::Incomplete) };
-    let Some((fits, ends)) = read(&found.certificate, |certificate| (fits(leaf, certificate), ends(certificate)))
+fn evaluate_certificate(leaf: &Leaf, stored: &SecretData, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
+    let Ok(found) = credentials(&leaf.name, stored) else { return Verdict::Create(IssueReason::Incomplete) };
+    let Some((fits, ends)) =
+        parse_certificate(&found.certificate, |certificate| (matches_request(leaf, certificate), expiry(certificate)))
     else {
-        return Verdict::Make(IssueReason::Incomplete);
+        return Verdict::Create(IssueReason::Incomplete);
     };
-    let issued_by = text(held, AUTHORITY).map(str::trim);
+    let issued_by = text(stored, AUTHORITY).map(str::trim);
     if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
-        return Verdict::Make(IssueReason::OtherIssuer);
+        return Verdict::Create(IssueReason::OtherIssuer);
     }
-    match (fits, ends.duration_since(renewal.now) <= renewal.ahead) {
-        (false, _) => Verdict::Make(IssueReason::Differs),
-        (true, true) => Verdict::Make(IssueReason::Ends(ends)),
+    match (fits, ends.duration_since(renewal.now) <= renewal.renew_before) {
+        (false, _) => Verdict::Create(IssueReason::Differs),
+        (true, true) => Verdict::Create(IssueReason::Expires(ends)),
         (true, false) => Verdict::Keep(Some(ends)),
     }
 }
 
 /// Passwords are never changed, because the database stores them.
-fn password(url: &str, held: &SecretData) -> Verdict {
-    match (text(held, PASSWORD), text(held, URL)) {
+fn evaluate_password(url: &str, stored: &SecretData) -> Verdict {
+    match (text(stored, PASSWORD), text(stored, URL)) {
         (Some(password), Some(found)) if url.replace(PLACEHOLDER, password) == found => Verdict::Keep(None),
-        (Some(_), _) => Verdict::Make(IssueReason::Differs),
-        (None, _) => Verdict::Make(IssueReason::Incomplete),
+        (Some(_), _) => Verdict::Create(IssueReason::Differs),
+        (None, _) => Verdict::Create(IssueReason::Incomplete),
     }
 }
 
-fn read<T>(pem: &str, extract: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+fn parse_certificate<T>(pem: &str, extract: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let (_, block) = parse_x509_pem(pem.as_bytes()).ok()?;
     block.parse_x509().ok().map(|certificate| extract(&certificate))
 }
 
 /// The expiry; unknown dates count as expired.
-fn ends(certificate: &X509Certificate<'_>) -> Timestamp {
+fn expiry(certificate: &X509Certificate<'_>) -> Timestamp {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MIN)
 }
 
-fn fits(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
+fn matches_request(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
     let Ok(subject) = CertificateSubject::from_der(certificate.subject().as_raw()) else { return false };
     let organizations: BTreeSet<&str> = subject.organizations().into_iter().collect();
     subject.common_name() == Some(&leaf.common_name)

@@ -10,62 +10,62 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::checks::Finding;
-use super::shown::Chain;
+use super::tls_chains::Chain;
 
 /// Remaining lifetime below which a certificate is reported; a fifth of its total lifetime if that is shorter.
-const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(30 * 24);
 const SERVING: &str = "certificate of serve";
 
-/// The certificates that `serve` presents.
-pub(super) struct Shown<'a> {
+/// The certificate chains that `serve` presents, and the CAs that must have issued them.
+pub(super) struct PresentedCertificates<'a> {
     pub(super) address: &'a str,
     /// Chains by requested server name, or the error of the connection.
     pub(super) chains: &'a [(&'a str, Result<Chain, String>)],
     /// The CAs that the control plane trusts.
     pub(super) authorities: &'a [CertificateDer<'static>],
     /// True if `install` created the certificate.
-    pub(super) ours: bool,
+    pub(super) is_issued_by_install: bool,
 }
 
 /// A problem of a certificate.
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
+enum CertificateProblem {
     Unreadable,
-    NotYet(Timestamp),
-    Ended(Timestamp),
-    Soon(Timestamp),
-    OtherName(String),
-    /// The reason that it is not trusted.
+    NotYetValid(Timestamp),
+    Expired(Timestamp),
+    ExpiresSoon(Timestamp),
+    NameMismatch(String),
+    /// The reason why the control plane does not trust it.
     Untrusted(String),
-    AuthorityEnded(Timestamp),
+    AuthorityExpired(Timestamp),
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for CertificateProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreadable => f.write_str("it is invalid"),
-            Self::NotYet(from) => write!(f, "it is not valid before {from}"),
-            Self::Ended(at) => write!(f, "it expired at {at}"),
-            Self::Soon(at) => write!(f, "it expires at {at}"),
-            Self::OtherName(name) => write!(f, "it is not valid for {name}"),
+            Self::NotYetValid(from) => write!(f, "it is not valid before {from}"),
+            Self::Expired(at) => write!(f, "it expired at {at}"),
+            Self::ExpiresSoon(at) => write!(f, "it expires at {at}"),
+            Self::NameMismatch(name) => write!(f, "it is not valid for {name}"),
             Self::Untrusted(why) => write!(f, "the control plane does not trust it: {why}"),
-            Self::AuthorityEnded(at) => write!(f, "the CA that the control plane trusts expired at {at}"),
+            Self::AuthorityExpired(at) => write!(f, "the CA that the control plane trusts expired at {at}"),
         }
     }
 }
 
 /// Checks the certificates as the control plane sees them when it calls `serve`.
-pub(super) fn serving(shown: &Shown<'_>, now: Timestamp) -> Vec<Finding> {
+pub(super) fn check_serving(presented: &PresentedCertificates<'_>, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for (name, chain) in shown.chains {
+    for (name, chain) in presented.chains {
         let finding = match chain {
-            Ok(chain) => match fault(chain, Some((name, shown.authorities)), now) {
+            Ok(chain) => match check_chain(chain, Some((name, presented.authorities)), now) {
                 Ok(until) => Finding::good(SERVING, format!("valid until {until}")),
-                Err(fault) => faulty(SERVING, &fault, &mend(&fault, shown.ours)),
+                Err(problem) => finding_for(SERVING, &problem, &fix_for(&problem, presented.is_issued_by_install)),
             },
             Err(error) => Finding::warning(
                 SERVING,
-                format!("cannot read the certificate at {} from this machine: {error}", shown.address),
+                format!("cannot read the certificate at {} from this machine: {error}", presented.address),
                 "check that `crowsnest serve` runs with the role aggregated or webhook; if only the control plane can reach it, run doctor there",
             ),
         };
@@ -77,83 +77,86 @@ pub(super) fn serving(shown: &Shown<'_>, now: Timestamp) -> Vec<Finding> {
 }
 
 /// Checks the client certificate of the kubeconfig.
-pub(super) fn own(chain: &[CertificateDer<'static>], now: Timestamp) -> Finding {
-    let what = "client certificate of this kubeconfig";
-    let mend = "have its issuer renew it; `crowsnest serve` reloads the kubeconfig";
-    match fault(chain, None, now) {
-        Ok(until) => Finding::good(what, format!("valid until {until}")),
-        Err(fault) => faulty(what, &fault, mend),
+pub(super) fn check_client_certificate(chain: &[CertificateDer<'static>], now: Timestamp) -> Finding {
+    let subject = "client certificate of this kubeconfig";
+    let fix = "have its issuer renew it; `crowsnest serve` reloads the kubeconfig";
+    match check_chain(chain, None, now) {
+        Ok(until) => Finding::good(subject, format!("valid until {until}")),
+        Err(problem) => finding_for(subject, &problem, fix),
     }
 }
 
-fn faulty(what: &str, fault: &Fault, mend: &str) -> Finding {
-    match fault {
-        Fault::Soon(_) => Finding::warning(what, fault.to_string(), mend),
-        _ => Finding::broken(what, fault.to_string(), mend),
+/// The finding for a problem: a warning if the certificate expires soon, otherwise broken.
+fn finding_for(subject: &str, problem: &CertificateProblem, fix: &str) -> Finding {
+    match problem {
+        CertificateProblem::ExpiresSoon(_) => Finding::warning(subject, problem.to_string(), fix),
+        _ => Finding::broken(subject, problem.to_string(), fix),
     }
 }
 
-fn mend(fault: &Fault, ours: bool) -> String {
-    let mend = match (fault, ours) {
-        (Fault::NotYet(_), _) => "synchronize the clocks of all machines (NTP)",
-        (Fault::AuthorityEnded(_), true) => {
+/// The action that solves a problem. `is_issued_by_install` is true if `install` created the certificate.
+fn fix_for(problem: &CertificateProblem, is_issued_by_install: bool) -> String {
+    let fix = match (problem, is_issued_by_install) {
+        (CertificateProblem::NotYetValid(_), _) => "synchronize the clocks of all machines (NTP)",
+        (CertificateProblem::AuthorityExpired(_), true) => {
             "delete Secret karmada-system/crowsnest-serving and run `crowsnest install`, which creates another CA"
         }
         (_, true) => {
             "run `crowsnest install`, which creates another, and run `crowsnest serve` without --tls-cert-file"
         }
-        (Fault::OtherName(name), false) => return format!("have its issuer add the name {name}"),
-        (Fault::Untrusted(_), false) => {
+        (CertificateProblem::NameMismatch(name), false) => return format!("have its issuer add the name {name}"),
+        (CertificateProblem::Untrusted(_), false) => {
             "run `crowsnest install --ca-file` with the CA that signed it, or use a certificate of the installed CA"
         }
-        (Fault::AuthorityEnded(_), false) => {
+        (CertificateProblem::AuthorityExpired(_), false) => {
             "run `crowsnest install --ca-file` with another CA and a certificate of it"
         }
         (_, false) => "have its issuer renew it (in the chart, the CronJob or cert-manager); `serve` reloads it",
     };
-    mend.to_owned()
+    fix.to_owned()
 }
 
-/// The expiry of a chain, for clients that request this name and trust these CAs.
-fn fault(
+/// Checks a chain for clients that request this name and trust these CAs. Returns the time at which it expires.
+fn check_chain(
     chain: &[CertificateDer<'static>],
     expected: Option<(&str, &[CertificateDer<'static>])>,
     now: Timestamp,
-) -> Result<Timestamp, Fault> {
-    let all = chain.iter().map(validity).collect::<Option<Vec<_>>>().ok_or(Fault::Unreadable)?;
-    let leaf = chain.first().ok_or(Fault::Unreadable)?;
+) -> Result<Timestamp, CertificateProblem> {
+    let all = chain.iter().map(validity).collect::<Option<Vec<_>>>().ok_or(CertificateProblem::Unreadable)?;
+    let leaf = chain.first().ok_or(CertificateProblem::Unreadable)?;
     // A chain expires with the first of its certificates.
-    let (from, until) = all.into_iter().min_by_key(|(_, until)| *until).ok_or(Fault::Unreadable)?;
+    let (from, until) = all.into_iter().min_by_key(|(_, until)| *until).ok_or(CertificateProblem::Unreadable)?;
     if until <= now {
-        return Err(Fault::Ended(until));
+        return Err(CertificateProblem::Expired(until));
     }
     if from > now {
-        return Err(Fault::NotYet(from));
+        return Err(CertificateProblem::NotYetValid(from));
     }
     if let Some((name, authorities)) = expected {
         verify(leaf, &chain[1..], name, authorities, now)?;
         // Rustls uses only the keys of trusted CAs; kube-apiserver checks their validity period too.
-        let ends = authorities.iter().filter_map(validity).map(|(_, until)| until).max();
-        if let Some(ended) = ends.filter(|ends| *ends <= now) {
-            return Err(Fault::AuthorityEnded(ended));
+        let latest_expiry = authorities.iter().filter_map(validity).map(|(_, until)| until).max();
+        if let Some(expiry) = latest_expiry.filter(|expiry| *expiry <= now) {
+            return Err(CertificateProblem::AuthorityExpired(expiry));
         }
     }
-    match until.duration_since(now) < SOON.min(until.duration_since(from) / 5) {
-        true => Err(Fault::Soon(until)),
+    match until.duration_since(now) < EXPIRY_WARNING.min(until.duration_since(from) / 5) {
+        true => Err(CertificateProblem::ExpiresSoon(until)),
         false => Ok(until),
     }
 }
 
+/// Verifies the name and the signatures of a chain as a TLS client does.
 fn verify(
     leaf: &CertificateDer<'static>,
     rest: &[CertificateDer<'static>],
     name: &str,
     authorities: &[CertificateDer<'static>],
     now: Timestamp,
-) -> Result<(), Fault> {
-    let untrusted = |why: &dyn std::fmt::Display| Fault::Untrusted(why.to_string());
-    let other = || Fault::OtherName(name.to_owned());
-    let server_name = ServerName::try_from(name).map_err(|_| other())?;
+) -> Result<(), CertificateProblem> {
+    let untrusted = |why: &dyn std::fmt::Display| CertificateProblem::Untrusted(why.to_string());
+    let name_mismatch = || CertificateProblem::NameMismatch(name.to_owned());
+    let server_name = ServerName::try_from(name).map_err(|_| name_mismatch())?;
     let verifier = tls::verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
     let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
@@ -161,8 +164,8 @@ fn verify(
         Ok(_) => Ok(()),
         Err(rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => Err(other()),
-        // Another CA with the same name.
+        )) => Err(name_mismatch()),
+        // A signature is invalid if another CA with the same name issued the certificate.
         Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             Err(untrusted(&"it was signed by another CA"))
         }
@@ -207,66 +210,74 @@ mod tests {
         signed.unwrap().der().clone()
     }
 
-    /// The CA that the control plane trusts.
+    /// The CAs that the control plane trusts in a test.
     #[derive(Debug, Clone, Copy)]
-    enum Believed {
-        Its,
-        ItsThatEnds(i32),
-        Another,
-        Itself,
-        Nobody,
+    enum TrustedCa {
+        Issuer,
+        IssuerValidUntil(i32),
+        OtherCa,
+        SelfSigned,
+        None,
     }
 
     #[rstest]
-    #[case::good("2026-06-01", "fleet.example.com", Believed::Its, "valid until 2027-01-01T00:00:00Z")]
-    #[case::an_address("2026-06-01", "10.0.0.7", Believed::Its, "valid until")]
-    #[case::self_signed("2026-06-01", "10.0.0.7", Believed::Itself, "valid until")]
-    #[case("2026-12-15", "10.0.0.7", Believed::Its, "it expires at 2027-01-01T00:00:00Z")]
-    #[case("2027-01-01", "10.0.0.7", Believed::Its, "it expired at 2027-01-01T00:00:00Z")]
-    #[case("2025-12-31", "10.0.0.7", Believed::Its, "it is not valid before 2026-01-01T00:00:00Z")]
-    #[case("2026-06-01", "10.0.0.8", Believed::Its, "it is not valid for 10.0.0.8")]
-    #[case("2026-06-01", "b.example.com", Believed::Itself, "it is not valid for b.example.com")]
+    #[case::valid("2026-06-01", "fleet.example.com", TrustedCa::Issuer, "valid until 2027-01-01T00:00:00Z")]
+    #[case::ip_address("2026-06-01", "10.0.0.7", TrustedCa::Issuer, "valid until")]
+    #[case::self_signed("2026-06-01", "10.0.0.7", TrustedCa::SelfSigned, "valid until")]
+    #[case("2026-12-15", "10.0.0.7", TrustedCa::Issuer, "it expires at 2027-01-01T00:00:00Z")]
+    #[case("2027-01-01", "10.0.0.7", TrustedCa::Issuer, "it expired at 2027-01-01T00:00:00Z")]
+    #[case("2025-12-31", "10.0.0.7", TrustedCa::Issuer, "it is not valid before 2026-01-01T00:00:00Z")]
+    #[case("2026-06-01", "10.0.0.8", TrustedCa::Issuer, "it is not valid for 10.0.0.8")]
+    #[case("2026-06-01", "b.example.com", TrustedCa::SelfSigned, "it is not valid for b.example.com")]
     #[case(
         "2026-06-01",
         "10.0.0.7",
-        Believed::Another,
+        TrustedCa::OtherCa,
         "the control plane does not trust it: it was signed by another CA"
     )]
-    #[case("2026-06-01", "10.0.0.7", Believed::Nobody, "the control plane does not trust it: it has no CA")]
+    #[case("2026-06-01", "10.0.0.7", TrustedCa::None, "the control plane does not trust it: it has no CA")]
     #[case(
         "2026-06-01",
         "10.0.0.7",
-        Believed::ItsThatEnds(2026),
+        TrustedCa::IssuerValidUntil(2026),
         "the CA that the control plane trusts expired at 2026-01-01"
     )]
     fn serving_certificates_are_checked(
         #[case] today: jiff::civil::Date,
         #[case] name: &str,
-        #[case] believed: Believed,
+        #[case] trusted: TrustedCa,
         #[case] expected: &str,
     ) {
         let now = today.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
-        let until = if let Believed::ItsThatEnds(year) = believed { year } else { 2030 };
+        let until = if let TrustedCa::IssuerValidUntil(year) = trusted { year } else { 2030 };
         let (its, issuer) = authority(until);
-        let chain = vec![leaf((!matches!(believed, Believed::Itself)).then_some(&issuer))];
-        let authorities = match believed {
-            Believed::Its | Believed::ItsThatEnds(_) => vec![authority(2031).0, its],
-            Believed::Another => vec![authority(2031).0],
-            Believed::Itself => chain.clone(),
-            Believed::Nobody => Vec::new(),
+        let chain = vec![leaf((!matches!(trusted, TrustedCa::SelfSigned)).then_some(&issuer))];
+        let authorities = match trusted {
+            TrustedCa::Issuer | TrustedCa::IssuerValidUntil(_) => vec![authority(2031).0, its],
+            TrustedCa::OtherCa => vec![authority(2031).0],
+            TrustedCa::SelfSigned => chain.clone(),
+            TrustedCa::None => Vec::new(),
         };
         // An expired CA from before a rotation must not be reported.
         let authorities = if until < 2030 { authorities[1..].to_vec() } else { authorities };
         let chains = [(name, Ok(chain))];
-        for ours in [true, false] {
-            let found = serving(&Shown { address: "h:8443", chains: &chains, authorities: &authorities, ours }, now);
+        for is_issued_by_install in [true, false] {
+            let found = check_serving(
+                &PresentedCertificates {
+                    address: "h:8443",
+                    chains: &chains,
+                    authorities: &authorities,
+                    is_issued_by_install,
+                },
+                now,
+            );
             let [found] = found.as_slice() else { panic!("{found:?}") };
-            assert!(found.found.starts_with(expected), "{found:?}");
-            assert_eq!(found.mend.is_empty(), found.severity == Severity::Good, "{found:?}");
+            assert!(found.observation.starts_with(expected), "{found:?}");
+            assert_eq!(found.fix.is_empty(), found.severity == Severity::Good, "{found:?}");
             assert_eq!(found.severity == Severity::Warning, expected.starts_with("it expires"), "{found:?}");
             assert_eq!(
-                found.mend.contains("run `crowsnest install`"),
-                ours && found.mend.contains("which creates"),
+                found.fix.contains("run `crowsnest install`"),
+                is_issued_by_install && found.fix.contains("which creates"),
                 "{found:?}"
             );
         }
@@ -278,17 +289,25 @@ mod tests {
         let (its, issuer) = authority(2030);
         let chain = vec![leaf(Some(&issuer))];
         let findings_of = |chains: &[(&str, Result<Chain, String>)]| {
-            let shown = Shown { address: "h:8443", chains, authorities: std::slice::from_ref(&its), ours: false };
-            serving(&shown, now).into_iter().map(|found| (found.severity, found.found)).collect::<Vec<_>>()
+            let presented = PresentedCertificates {
+                address: "h:8443",
+                chains,
+                authorities: std::slice::from_ref(&its),
+                is_issued_by_install: false,
+            };
+            check_serving(&presented, now)
+                .into_iter()
+                .map(|found| (found.severity, found.observation))
+                .collect::<Vec<_>>()
         };
         let good = (Severity::Good, "valid until 2027-01-01T00:00:00Z".to_owned());
         let both = [("10.0.0.7", Ok(chain.clone())), ("fleet.example.com", Ok(chain.clone()))];
         assert_eq!(findings_of(&both), std::slice::from_ref(&good));
         let one = [("10.0.0.7", Ok(chain.clone())), ("b", Ok(chain))];
         assert_eq!(findings_of(&one), [good, (Severity::Broken, "it is not valid for b".to_owned())]);
-        let silent = [("a", Err("connection refused".to_owned())), ("b", Err("connection refused".to_owned()))];
+        let unreachable = [("a", Err("connection refused".to_owned())), ("b", Err("connection refused".to_owned()))];
         let expected = "cannot read the certificate at h:8443 from this machine: connection refused";
-        assert_eq!(findings_of(&silent), [(Severity::Warning, expected.to_owned())]);
+        assert_eq!(findings_of(&unreachable), [(Severity::Warning, expected.to_owned())]);
     }
 
     #[rstest]
@@ -296,8 +315,8 @@ mod tests {
     #[case("2026-12-15T00:00:00Z", Severity::Warning, "it expires at 2027-01-01T00:00:00Z")]
     #[case("2027-02-01T00:00:00Z", Severity::Broken, "it expired at 2027-01-01T00:00:00Z")]
     fn client_certificate_is_checked(#[case] now: Timestamp, #[case] severity: Severity, #[case] expected: &str) {
-        let found = own(&[leaf(None)], now);
-        assert_eq!((found.severity, found.found.as_str()), (severity, expected));
-        assert_eq!(!found.mend.is_empty(), severity != Severity::Good);
+        let found = check_client_certificate(&[leaf(None)], now);
+        assert_eq!((found.severity, found.observation.as_str()), (severity, expected));
+        assert_eq!(!found.fix.is_empty(), severity != Severity::Good);
     }
 }

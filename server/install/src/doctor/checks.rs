@@ -19,96 +19,101 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
-    pub what: String,
-    pub found: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub mend: String,
+    /// The checked item, such as `cluster m1`.
+    #[serde(rename = "what")]
+    pub subject: String,
+    /// The state that the check found.
+    #[serde(rename = "found")]
+    pub observation: String,
+    /// The action that solves the problem; empty for [`Severity::Good`].
+    #[serde(rename = "mend", skip_serializing_if = "String::is_empty")]
+    pub fix: String,
 }
 
 impl Finding {
-    pub fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
-        Self { severity: Severity::Good, what: what.into(), found: found.into(), mend: String::new() }
+    pub fn good(subject: impl Into<String>, observation: impl Into<String>) -> Self {
+        Self { severity: Severity::Good, subject: subject.into(), observation: observation.into(), fix: String::new() }
     }
 
-    pub fn warning(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, what: what.into(), found: found.into(), mend: mend.into() }
+    pub fn warning(subject: impl Into<String>, observation: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, subject: subject.into(), observation: observation.into(), fix: fix.into() }
     }
 
-    pub fn broken(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { severity: Severity::Broken, what: what.into(), found: found.into(), mend: mend.into() }
+    pub fn broken(subject: impl Into<String>, observation: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { severity: Severity::Broken, subject: subject.into(), observation: observation.into(), fix: fix.into() }
     }
 }
 
 /// Supported minor versions of Kubernetes.
-const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
+const SUPPORTED_MINOR_VERSIONS: std::ops::RangeInclusive<u32> = 27..=37;
 /// Largest clock skew that certificates and Leases tolerate.
-const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) fn version(minor: &str, git_version: &str) -> Finding {
-    let what = "version of the control plane";
+pub(super) fn check_version(minor: &str, git_version: &str) -> Finding {
+    let subject = "version of the control plane";
     let number: String = minor.chars().take_while(char::is_ascii_digit).collect();
     match number.parse::<u32>() {
-        Ok(minor) if KNOWN_MINORS.contains(&minor) => Finding::good(what, git_version),
+        Ok(minor) if SUPPORTED_MINOR_VERSIONS.contains(&minor) => Finding::good(subject, git_version),
         _ => Finding::warning(
-            what,
+            subject,
             format!("{git_version}; Crowsnest supports 1.27 to 1.37"),
             "use a supported version of kube-apiserver",
         ),
     }
 }
 
-/// Compares clocks. `theirs` has whole seconds and lies between `sent` and `received`.
-pub(super) fn clocks(sent: Timestamp, theirs: Timestamp, received: Timestamp) -> Finding {
-    let what = "clocks";
-    let early = sent.duration_since(theirs) - SignedDuration::from_secs(1);
-    let late = theirs.duration_since(received);
+/// Compares clocks. `server_time` has whole seconds and lies between `sent` and `received`.
+pub(super) fn check_clocks(sent: Timestamp, server_time: Timestamp, received: Timestamp) -> Finding {
+    let subject = "clocks";
+    let early = sent.duration_since(server_time) - SignedDuration::from_secs(1);
+    let late = server_time.duration_since(received);
     let skew = early.max(late).max(SignedDuration::ZERO);
-    match skew > MAX_SKEW {
+    match skew > MAX_CLOCK_SKEW {
         true => Finding::broken(
-            what,
+            subject,
             format!("the clocks of the control plane and this machine differ by {} s", skew.as_secs()),
             "synchronize both clocks (NTP); certificates and leases depend on them",
         ),
-        false => Finding::good(what, "the clocks of the control plane and this machine agree"),
+        false => Finding::good(subject, "the clocks of the control plane and this machine agree"),
     }
 }
 
 /// Backlog of the text search index above which it is reported, in changes.
-const MAX_BEHIND: u64 = 100_000;
+const MAX_BACKLOG_CHANGES: u64 = 100_000;
 
 /// Checks the state of the text search index, as `search.crowsnest.io` reports it.
-pub(super) fn search_index(index: &Value) -> Vec<Finding> {
-    let what = "search index";
+pub(super) fn check_search_index(index: &Value) -> Vec<Finding> {
+    let subject = "search index";
     let backend = index["backend"].as_str().unwrap_or_default();
     let behind = index["behind"].as_u64().unwrap_or_default();
     let mut findings = Vec::new();
-    if let Some(trouble) = index["trouble"].as_str() {
-        let mend =
+    if let Some(error) = index["trouble"].as_str() {
+        let fix =
             "repair the search engine or its credentials; writing resumes automatically (docs/SEARCH-BACKENDS.md)";
-        findings.push(Finding::broken(what, format!("cannot write to {backend}: {trouble}"), mend));
+        findings.push(Finding::broken(subject, format!("cannot write to {backend}: {error}"), fix));
     }
-    if behind > MAX_BEHIND {
-        let mend =
+    if behind > MAX_BACKLOG_CHANGES {
+        let fix =
             "`crowsnest index status` shows whether it catches up; give the search engine more CPU or faster disks";
-        findings.push(Finding::warning(what, format!("{backend} is {behind} changes behind"), mend));
+        findings.push(Finding::warning(subject, format!("{backend} is {behind} changes behind"), fix));
     }
     let refused = index["writer"]["refusedDocuments"].as_array().map_or(0, Vec::len);
     if refused > 0 {
-        let mend = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
-        findings.push(Finding::warning(what, format!("{backend} rejected {refused} documents"), mend));
+        let fix = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
+        findings.push(Finding::warning(subject, format!("{backend} rejected {refused} documents"), fix));
     }
     if findings.is_empty() {
-        findings.push(Finding::good(what, format!("{backend}, {behind} changes behind")));
+        findings.push(Finding::good(subject, format!("{backend}, {behind} changes behind")));
     }
     findings
 }
 
 /// Compares an installed object with the one that this version would install.
-pub(super) fn drift(name: &str, live: Option<&Value>, wanted: &Value) -> Option<Finding> {
-    let mend = "run `crowsnest install`";
-    let Some(live) = live else { return Some(Finding::broken(name, "it does not exist", mend)) };
-    let differs = difference("", &comparable(live), &comparable(wanted));
-    differs.map(|path| Finding::warning(name, format!("it differs from the object of this version at {path}"), mend))
+pub(super) fn check_drift(name: &str, live: Option<&Value>, expected_object: &Value) -> Option<Finding> {
+    let fix = "run `crowsnest install`";
+    let Some(live) = live else { return Some(Finding::broken(name, "it does not exist", fix)) };
+    let differs = first_difference("", &comparable(live), &comparable(expected_object));
+    differs.map(|path| Finding::warning(name, format!("it differs from the object of this version at {path}"), fix))
 }
 
 /// The object without fields that the API server writes.
@@ -126,69 +131,69 @@ fn comparable(object: &Value) -> Value {
 }
 
 /// The first path at which two values differ.
-fn difference(path: &str, one: &Value, other: &Value) -> Option<String> {
+fn first_difference(path: &str, one: &Value, other: &Value) -> Option<String> {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
             keys.into_iter().find_map(|key| {
                 let missing = Value::Null;
                 let at = format!("{path}.{key}");
-                difference(&at, one.get(key).unwrap_or(&missing), other.get(key).unwrap_or(&missing))
+                first_difference(&at, one.get(key).unwrap_or(&missing), other.get(key).unwrap_or(&missing))
             })
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => one
             .iter()
             .zip(other)
             .enumerate()
-            .find_map(|(at, (one, other))| difference(&format!("{path}[{at}]"), one, other)),
+            .find_map(|(at, (one, other))| first_difference(&format!("{path}[{at}]"), one, other)),
         (one, other) => (one != other).then(|| path.to_owned()),
     }
 }
 
 /// Checks one of Crowsnest's APIServices.
-pub(super) fn registration(service: &Value, address: &str) -> Finding {
+pub(super) fn check_registration(service: &Value, address: &str) -> Finding {
     let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let what = format!("APIService {name}");
+    let subject = format!("APIService {name}");
     let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
     let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
     let field_of = |field: &str| available.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     match field_of("status") {
-        "True" => Finding::good(what, "available"),
+        "True" => Finding::good(subject, "available"),
         _ => {
             let message = if field_of("message").is_empty() { "not checked yet" } else { field_of("message") };
-            let mend = format!(
+            let fix = format!(
                 "check that `crowsnest serve` runs with the role aggregated, and that the control plane can reach it at {address}"
             );
-            Finding::broken(what, format!("not available: {message}"), mend)
+            Finding::broken(subject, format!("not available: {message}"), fix)
         }
     }
 }
 
 /// Checks the Leases of the controllers, by name; `None` is a missing Lease.
-pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
-    let what = "leader of the controllers";
-    let mend = "start `crowsnest serve` with the role controllers";
+pub(super) fn check_leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
+    let subject = "leader of the controllers";
+    let fix = "start `crowsnest serve` with the role controllers";
     let mut holders: Vec<String> = Vec::new();
     for (name, lease) in found {
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let Some((spec, holder)) = spec.zip(holder) else {
-            return Finding::broken(what, format!("Lease {name} has no holder"), mend);
+            return Finding::broken(subject, format!("Lease {name} has no holder"), fix);
         };
-        let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
+        let lease_duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
         let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
         // The holder's clock may be behind.
-        if now.duration_since(renewed) > lasts + MAX_SKEW {
-            return Finding::broken(what, format!("{holder} has not renewed Lease {name} since {renewed}"), mend);
+        if now.duration_since(renewed) > lease_duration + MAX_CLOCK_SKEW {
+            return Finding::broken(subject, format!("{holder} has not renewed Lease {name} since {renewed}"), fix);
         }
         if !holders.contains(&holder) {
             holders.push(holder);
         }
     }
     match holders.as_slice() {
-        [one] => Finding::good(what, one.clone()),
+        [one] => Finding::good(subject, one.clone()),
         several => Finding::broken(
-            what,
+            subject,
             format!("the Leases are held by {}; no process holds all of them", several.join(" and ")),
             "stop either Karmada's components or `crowsnest serve`",
         ),
@@ -196,21 +201,21 @@ pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding
 }
 
 /// Checks a Cluster.
-pub(super) fn member(cluster: &Value) -> Finding {
+pub(super) fn check_member(cluster: &Value) -> Finding {
     let name = cluster.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let what = format!("cluster {name}");
+    let subject = format!("cluster {name}");
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
     let field_of = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
     match field_of("status") {
-        "True" => Finding::good(what, "ready"),
+        "True" => Finding::good(subject, "ready"),
         _ => {
             let found = match (field_of("reason"), field_of("message")) {
                 ("", "") => "not checked yet".to_owned(),
                 (reason, message) => format!("not ready: {reason}: {message}"),
             };
-            let mend = match pull {
+            let fix = match pull {
                 true => {
                     format!(
                         "check that `crowsnest agent --cluster-name {name}` runs in it and can reach the control plane"
@@ -220,7 +225,7 @@ pub(super) fn member(cluster: &Value) -> Finding {
                     "check that `crowsnest serve` can reach its API server; renew credentials with `crowsnest join {name} --refresh`"
                 ),
             };
-            Finding::broken(what, found, mend)
+            Finding::broken(subject, found, fix)
         }
     }
 }
@@ -240,8 +245,8 @@ mod tests {
     #[case("27+", Severity::Good)]
     #[case("26", Severity::Warning)]
     #[case("", Severity::Warning)]
-    fn versions(#[case] minor: &str, #[case] expected: Severity) {
-        assert_eq!(version(minor, "v1.x").severity, expected);
+    fn versions_are_checked(#[case] minor: &str, #[case] expected: Severity) {
+        assert_eq!(check_version(minor, "v1.x").severity, expected);
     }
 
     #[rstest]
@@ -250,8 +255,8 @@ mod tests {
     #[case(1006, Severity::Good)]
     #[case(1008, Severity::Broken)]
     #[case(990, Severity::Broken)]
-    fn skew(#[case] theirs: i64, #[case] expected: Severity) {
-        let found = clocks(at(1000), at(theirs), at(1001));
+    fn clock_skew_is_reported(#[case] server_time: i64, #[case] expected: Severity) {
+        let found = check_clocks(at(1000), at(server_time), at(1001));
         assert_eq!(found.severity, expected, "{found:?}");
     }
 
@@ -261,10 +266,10 @@ mod tests {
     #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 3]}})), Some("at .spec.v[1]"))]
     #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2], "w": 1}})), Some("at .spec.w"))]
     fn drift_is_reported_with_its_path(#[case] live: Option<Value>, #[case] expected: Option<&str>) {
-        let wanted = json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2]}});
-        let found = drift("CustomResourceDefinition a", live.as_ref(), &wanted);
+        let expected_object = json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2]}});
+        let found = check_drift("CustomResourceDefinition a", live.as_ref(), &expected_object);
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
-        assert!(found.zip(expected).is_none_or(|(found, expected)| found.found.contains(expected)));
+        assert!(found.zip(expected).is_none_or(|(found, expected)| found.observation.contains(expected)));
     }
 
     #[rstest]
@@ -274,8 +279,8 @@ mod tests {
         json!({"backend": "opensearch", "behind": 100_001, "writer": {"refusedDocuments": [{"id": "1"}]}}),
         &[Severity::Warning, Severity::Warning]
     )]
-    fn search_indices(#[case] index: Value, #[case] expected: &[Severity]) {
-        let found: Vec<Severity> = search_index(&index).iter().map(|finding| finding.severity).collect();
+    fn search_index_state_is_reported(#[case] index: Value, #[case] expected: &[Severity]) {
+        let found: Vec<Severity> = check_search_index(&index).iter().map(|finding| finding.severity).collect();
         assert_eq!(found, expected);
     }
 
@@ -291,14 +296,14 @@ mod tests {
     #[case(lease(Some("a"), 80), lease(Some("a"), 101), Severity::Broken, "a has not renewed Lease one")]
     #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "Lease two has no holder")]
     #[case(None, None, Severity::Broken, "Lease one has no holder")]
-    fn leaders(
+    fn lease_holders_are_checked(
         #[case] one: Option<Lease>,
         #[case] two: Option<Lease>,
         #[case] severity: Severity,
         #[case] expected: &str,
     ) {
-        let found = leases(&[("one", one), ("two", two)], at(104));
-        assert!(found.severity == severity && found.found.contains(expected), "{found:?}");
+        let found = check_leases(&[("one", one), ("two", two)], at(104));
+        assert!(found.severity == severity && found.observation.contains(expected), "{found:?}");
     }
 
     #[test]
@@ -307,13 +312,13 @@ mod tests {
             |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "why"});
         let cluster = |status: Value, mode: &str| json!({"metadata": {"name": "m1"}, "spec": {"syncMode": mode}, "status": status});
         let ready = cluster(json!({"conditions": [condition("Ready", "True")]}), "Push");
-        assert_eq!(member(&ready).severity, Severity::Good);
-        let down = member(&cluster(json!({"conditions": [condition("Ready", "False")]}), "Push"));
-        assert_eq!((down.severity, down.found.as_str()), (Severity::Broken, "not ready: R: why"));
-        assert!(down.mend.contains("crowsnest join m1 --refresh"));
-        assert!(member(&cluster(json!({}), "Pull")).mend.contains("crowsnest agent"));
+        assert_eq!(check_member(&ready).severity, Severity::Good);
+        let down = check_member(&cluster(json!({"conditions": [condition("Ready", "False")]}), "Push"));
+        assert_eq!((down.severity, down.observation.as_str()), (Severity::Broken, "not ready: R: why"));
+        assert!(down.fix.contains("crowsnest join m1 --refresh"));
+        assert!(check_member(&cluster(json!({}), "Pull")).fix.contains("crowsnest agent"));
         let service = |status: Value| json!({"metadata": {"name": "v1"}, "status": status});
-        let gone = registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
-        assert!(gone.found.contains("not available: why") && gone.mend.ends_with("at h:1"), "{gone:?}");
+        let gone = check_registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
+        assert!(gone.observation.contains("not available: why") && gone.fix.ends_with("at h:1"), "{gone:?}");
     }
 }

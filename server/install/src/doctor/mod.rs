@@ -5,8 +5,8 @@
 
 mod certificates;
 mod checks;
-mod rights;
-mod shown;
+mod permissions;
+mod tls_chains;
 
 use anyhow::Context;
 use crowsnest_api::role::Role;
@@ -28,11 +28,13 @@ pub use checks::{Finding, Severity};
 use crowsnest_api::names::LEASES;
 
 /// Maximum number of concurrent access reviews.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REVIEWS: usize = 16;
 
 /// Runs all checks; the findings are not sorted.
 pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
-    let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
+    let own = tls_chains::client_certificate(&config)
+        .await?
+        .map(|chain| certificates::check_client_certificate(&chain, Timestamp::now()));
     match (run_checks(&kube::Client::try_from(config)?, roles).await, own) {
         (Ok(mut findings), own) => {
             findings.extend(own);
@@ -48,28 +50,28 @@ pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec
 }
 
 async fn run_checks(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = reach(client).await.context("cannot read from the control plane")?;
-    findings.extend(rights(client, roles).await?);
-    findings.push(trust(client).await?);
-    let Some(record) = installation::recorded(client).await? else {
-        let mend = "run `crowsnest install --host HOST`";
-        findings.push(Finding::broken("installation", "not installed", mend));
+    let mut findings = check_control_plane(client).await.context("cannot read from the control plane")?;
+    findings.extend(check_permissions(client, roles).await?);
+    findings.push(check_front_proxy_ca(client).await?);
+    let Some(record) = installation::read_record(client).await? else {
+        let fix = "run `crowsnest install --host HOST`";
+        findings.push(Finding::broken("installation", "not installed", fix));
         return Ok(findings);
     };
     findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
-    let kept = match serving::kept(client).await {
+    let serving_secret = match serving::read_secret(client).await {
         // Reported by the check of permissions.
         Err(error) if is_forbidden(&error) => None,
-        kept => kept?,
+        secret => secret?,
     };
-    let believed = bundle(client, &record).await?;
-    findings.extend(certificate(&record, kept.as_ref(), believed.as_deref()).await?);
-    findings.extend(installed(client, &record, kept.is_some(), believed).await?);
-    findings.extend(earlier_names(client).await?);
-    findings.extend(registrations(client, &record).await?);
-    findings.push(leader(client).await?);
-    findings.extend(members(client).await?);
-    findings.extend(search_index(client).await?);
+    let ca_bundle = read_ca_bundle(client, &record).await?;
+    findings.extend(check_serving_certificate(&record, serving_secret.as_ref(), ca_bundle.as_deref()).await?);
+    findings.extend(check_installed_objects(client, &record, serving_secret.is_some(), ca_bundle).await?);
+    findings.extend(check_earlier_definitions(client).await?);
+    findings.extend(check_registrations(client, &record).await?);
+    findings.push(check_leader(client).await?);
+    findings.extend(check_members(client).await?);
+    findings.extend(check_search_index(client).await?);
     Ok(findings)
 }
 
@@ -78,7 +80,7 @@ fn is_forbidden(error: &anyhow::Error) -> bool {
 }
 
 /// Checks connectivity, version and clock of the control plane.
-async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
+async fn check_control_plane(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     let sent = Timestamp::now();
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
     let response = client.send(request).await?;
@@ -87,61 +89,61 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     let body = response.into_body().collect().await?.to_bytes();
     let version: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
     let text = |field: &str| version[field].as_str().unwrap_or_default();
-    let mut findings = vec![checks::version(text("minor"), text("gitVersion"))];
-    let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-    findings.extend(theirs.map(|theirs| checks::clocks(sent, theirs.timestamp(), received)));
+    let mut findings = vec![checks::check_version(text("minor"), text("gitVersion"))];
+    let server_time = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    findings.extend(server_time.map(|server_time| checks::check_clocks(sent, server_time.timestamp(), received)));
     Ok(findings)
 }
 
 /// Checks for CustomResourceDefinitions with their earlier names.
-async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
-    let names = match stored_kind_migration::remaining_names(client).await {
+async fn check_earlier_definitions(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
+    let names = match stored_kind_migration::earlier_definition_names(client).await {
         // Reported with the missing rights.
         Err(error) if is_forbidden(&error) => return Ok(None),
         names => names?,
     };
-    let mend = "upgrade all replicas to this version, then run `crowsnest install`";
+    let fix = "upgrade all replicas to this version, then run `crowsnest install`";
     let text = || format!("{} of an earlier version remain", names.join(", "));
-    Ok((!names.is_empty()).then(|| Finding::warning("internal definitions", text(), mend)))
+    Ok((!names.is_empty()).then(|| Finding::warning("internal definitions", text(), fix)))
 }
 
-async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
+async fn check_permissions(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let requests = stream::iter(rights::needed(roles)).map(|right| {
+    let requests = stream::iter(permissions::required_permissions(roles)).map(|permission| {
         let reviews = &reviews;
         async move {
             let spec = SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(right.attributes()),
+                resource_attributes: Some(permission.attributes()),
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
             let response =
                 reviews.create(&PostParams::default(), &review).await.context("cannot review the permissions")?;
             let allowed = response.status.is_some_and(|status| status.allowed);
-            Ok::<_, anyhow::Error>((!allowed).then_some(right))
+            Ok::<_, anyhow::Error>((!allowed).then_some(permission))
         }
     });
-    let answers: Vec<_> = requests.buffered(AT_ONCE).try_collect().await?;
-    Ok(rights::report_missing(&answers.into_iter().flatten().collect::<Vec<_>>()))
+    let reviewed: Vec<_> = requests.buffered(MAX_CONCURRENT_REVIEWS).try_collect().await?;
+    Ok(permissions::report_missing(&reviewed.into_iter().flatten().collect::<Vec<_>>()))
 }
 
 /// Checks the front proxy's CA in the control plane.
-async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
+async fn check_front_proxy_ca(client: &kube::Client) -> anyhow::Result<Finding> {
     const NAME: &str = "extension-apiserver-authentication";
-    let what = format!("ConfigMap kube-system/{NAME}");
+    let subject = format!("ConfigMap kube-system/{NAME}");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "kube-system"}});
     let found = installation::read(client, &map).await?;
     let data = |key: &str| found.as_ref().and_then(|map| map.pointer(&format!("/data/{key}")));
     let authority = data("requestheader-client-ca-file");
     Ok(match authority {
         Some(_) if authority == data("client-ca-file") => Finding::warning(
-            what,
+            subject,
             "users and front proxies share a CA: a user certificate with a front proxy's name could impersonate anybody",
             "start kube-apiserver with a separate --requestheader-client-ca-file",
         ),
-        Some(_) => Finding::good(what, "it contains the front proxy's CA"),
+        Some(_) => Finding::good(subject, "it contains the front proxy's CA"),
         None => Finding::broken(
-            what,
+            subject,
             "it contains no front-proxy CA, so requests through the aggregation layer are rejected",
             "start kube-apiserver with --requestheader-client-ca-file and the related flags",
         ),
@@ -150,46 +152,47 @@ async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
 
 /// Checks the certificates that `serve` presents to the control plane, for the names of the webhooks and of the
 /// aggregated APIs.
-async fn certificate(
+async fn check_serving_certificate(
     record: &Record,
-    kept: Option<&ServingSecret>,
-    believed: Option<&str>,
+    serving_secret: Option<&ServingSecret>,
+    ca_bundle: Option<&str>,
 ) -> anyhow::Result<Vec<Finding>> {
     let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
     let mut chains = Vec::new();
     for (endpoint, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
-        let seen = shown::chain(endpoint, name).await;
+        let seen = tls_chains::fetch_chain(endpoint, name).await;
         chains.push((name, seen.map_err(|error| format!("{error:#}"))));
     }
     // If `serve` is unreachable from here, check the installed certificate instead.
-    if let (Some(kept), true) = (kept, chains.iter().all(|(_, seen)| seen.is_err())) {
-        let own = shown::parsed(kept.own.certificate.as_bytes())
+    if let (Some(secret), true) = (serving_secret, chains.iter().all(|(_, seen)| seen.is_err())) {
+        let own = tls_chains::parse_chain(secret.leaf.certificate.as_bytes())
             .context("cannot parse the certificate in Secret crowsnest-serving")?;
         chains.extend([(webhook.0, Ok(own.clone())), (SERVICE_HOST, Ok(own))]);
     }
-    let believed = believed.filter(|pem| !pem.is_empty()).map(|pem| shown::parsed(pem.as_bytes()));
-    let authorities = believed.transpose().context("cannot parse the webhooks' caBundle")?.unwrap_or_default();
-    let shown = certificates::Shown {
+    let ca_bundle = ca_bundle.filter(|pem| !pem.is_empty()).map(|pem| tls_chains::parse_chain(pem.as_bytes()));
+    let authorities = ca_bundle.transpose().context("cannot parse the webhooks' caBundle")?.unwrap_or_default();
+    let presented = certificates::PresentedCertificates {
         address: &format!("{}:{}", record.host, record.port),
         chains: &chains,
         authorities: &authorities,
-        ours: kept.is_some(),
+        is_issued_by_install: serving_secret.is_some(),
     };
-    Ok(certificates::serving(&shown, Timestamp::now()))
+    Ok(certificates::check_serving(&presented, Timestamp::now()))
 }
 
 /// Compares the installed objects with those that this version would install.
-async fn installed(
+async fn check_installed_objects(
     client: &kube::Client,
     record: &Record,
-    kept: bool,
-    believed: Option<String>,
+    has_serving_secret: bool,
+    ca_bundle: Option<String>,
 ) -> anyhow::Result<Vec<Finding>> {
     // Without an installed certificate, the CA is that of the webhooks.
-    let ca = (!kept).then(|| believed.unwrap_or_default());
-    let request = InstallRequest { record: record.anew(), ca, take_over: false, advertised: None };
+    let ca = (!has_serving_secret).then(|| ca_bundle.unwrap_or_default());
+    let request =
+        InstallRequest { record: record.with_current_version(), ca, take_over: false, advertised_endpoint: None };
     let mut findings = Vec::new();
-    let manifests = installation::rendered(client, &request).await?;
+    let manifests = installation::render(client, &request).await?;
     for manifest in &manifests {
         let name = format!(
             "{} {}",
@@ -197,8 +200,8 @@ async fn installed(
             manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
         );
         let live = installation::read(client, manifest).await?;
-        match crate::would_apply(client, manifest).await {
-            Ok(wanted) => findings.extend(checks::drift(&name, live.as_ref(), &wanted)),
+        match crate::dry_run_apply(client, manifest).await {
+            Ok(wanted) => findings.extend(checks::check_drift(&name, live.as_ref(), &wanted)),
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
                 findings.push(Finding::broken(name, error, "run `crowsnest install` with sufficient permissions"));
@@ -215,9 +218,9 @@ async fn installed(
 }
 
 /// The CA bundle of the webhooks.
-async fn bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option<String>> {
+async fn read_ca_bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option<String>> {
     use base64::Engine;
-    for manifest in crate::admission(&record.webhooks(), "") {
+    for manifest in crate::admission_manifests(&record.webhook_base_url(), "") {
         let found = installation::read(client, &manifest).await?;
         let bundle = found.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/caBundle")?.as_str());
         if let Some(bundle) = bundle {
@@ -230,50 +233,50 @@ async fn bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option
     Ok(None)
 }
 
-async fn registrations(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
+async fn check_registrations(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
     let address = format!("{}:{}", record.host, record.port);
     let mut findings = Vec::new();
-    for (name, by) in installation::foreign(client).await? {
-        let mend = "run `crowsnest migrate` and `crowsnest install --take-over`";
-        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {by}"), mend));
+    for (name, by) in installation::foreign_api_services(client).await? {
+        let fix = "run `crowsnest migrate` and `crowsnest install --take-over`";
+        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {by}"), fix));
     }
-    for service in installation::registered(client).await? {
+    for service in installation::registered_api_services(client).await? {
         let service = serde_json::to_value(service)?;
-        findings.push(checks::registration(&service, &address));
+        findings.push(checks::check_registration(&service, &address));
     }
     Ok(findings)
 }
 
-async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
+async fn check_leader(client: &kube::Client) -> anyhow::Result<Finding> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let mut found = Vec::new();
     for name in LEASES {
         found.push((name, leases.get_opt(name).await.with_context(|| format!("cannot read Lease {name}"))?));
     }
-    Ok(checks::leases(&found, Timestamp::now()))
+    Ok(checks::check_leases(&found, Timestamp::now()))
 }
 
-async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+async fn check_search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get("/apis/search.crowsnest.io/v1alpha1/index").body(Vec::new())?;
     Ok(match client.request::<Value>(request).await {
-        Ok(index) => checks::search_index(&index),
+        Ok(index) => checks::check_search_index(&index),
         Err(error) => {
-            let mend = "fix the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
-            vec![Finding::warning("search index", format!("cannot read its state: {error}"), mend)]
+            let fix = "fix the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
+            vec![Finding::warning("search index", format!("cannot read its state: {error}"), fix)]
         }
     })
 }
 
-async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+async fn check_members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new())?;
     let list: Value = match client.request(request).await {
         Ok(list) => list,
         Err(error) => {
-            let mend = "fix the APIService v1alpha1.cluster.karmada.io first";
-            return Ok(vec![Finding::broken("clusters", format!("cannot list them: {error}"), mend)]);
+            let fix = "fix the APIService v1alpha1.cluster.karmada.io first";
+            return Ok(vec![Finding::broken("clusters", format!("cannot list them: {error}"), fix)]);
         }
     };
-    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(checks::member).collect();
+    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(checks::check_member).collect();
     Ok(match clusters.is_empty() {
         true => vec![Finding::good("clusters", "no clusters; add clusters with `crowsnest join`")],
         false => clusters,

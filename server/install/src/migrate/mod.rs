@@ -23,31 +23,34 @@ use crate::installation::{self, is_admission};
 use plan::{ApiCollection, Direction, Step, migrated_uid, name, plan};
 
 /// Name of the ConfigMap with Karmada's registrations.
-const BEFORE: &str = "crowsnest-before-migration";
-const KEY: &str = "objects.json";
+const REGISTRATIONS_CONFIG_MAP: &str = "crowsnest-before-migration";
+const REGISTRATIONS_KEY: &str = "objects.json";
 /// Time within which Karmada's API server must serve requests again.
-const PATIENCE: Duration = Duration::from_secs(120);
+const KARMADA_API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// API version of the kinds in which Crowsnest stores objects.
 pub(crate) const STORAGE_API_VERSION: &str = "storage.crowsnest.io/v1alpha1";
 
 /// Collections of the kinds that Crowsnest stores in another group than Karmada: Karmada's, and Crowsnest's.
 const KINDS: [(ApiCollection<'_>, ApiCollection<'_>); 2] = [
-    (served("cluster.karmada.io/v1alpha1", &CLUSTERS), stored(&CLUSTERS)),
-    (served("search.karmada.io/v1alpha1", &RESOURCE_REGISTRIES), stored(&RESOURCE_REGISTRIES)),
+    (karmada_collection("cluster.karmada.io/v1alpha1", &CLUSTERS), crowsnest_collection(&CLUSTERS)),
+    (
+        karmada_collection("search.karmada.io/v1alpha1", &RESOURCE_REGISTRIES),
+        crowsnest_collection(&RESOURCE_REGISTRIES),
+    ),
 ];
 
-const fn served(api_version: &'static str, kind: &'static StoredKind) -> ApiCollection<'static> {
+const fn karmada_collection(api_version: &'static str, kind: &'static StoredKind) -> ApiCollection<'static> {
     ApiCollection { api_version, plural: kind.plural, kind: kind.kind }
 }
 
-pub(crate) const fn stored(kind: &'static StoredKind) -> ApiCollection<'static> {
+pub(crate) const fn crowsnest_collection(kind: &'static StoredKind) -> ApiCollection<'static> {
     ApiCollection { api_version: STORAGE_API_VERSION, plural: kind.stored_plural, kind: kind.stored_kind }
 }
 
 /// Copies the objects that Karmada's API servers store. They must be running. Writes one line per object to `out`.
-pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
-    let foreign = installation::foreign(client).await?;
+pub async fn migrate_from_karmada(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let foreign = installation::foreign_api_services(client).await?;
     if foreign.is_empty() {
         bail!("cannot migrate: no other server serves cluster.karmada.io in this control plane");
     }
@@ -78,20 +81,24 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
 }
 
 /// Restores Karmada's registrations, and writes the objects changed since the migration to Karmada's API servers.
-pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn migrate_to_karmada(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let found =
-        maps.get_opt(BEFORE).await.with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
-    let found = found.and_then(|map| map.data?.remove(KEY));
+    let found = maps
+        .get_opt(REGISTRATIONS_CONFIG_MAP)
+        .await
+        .with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{REGISTRATIONS_CONFIG_MAP}"))?;
+    let found = found.and_then(|map| map.data?.remove(REGISTRATIONS_KEY));
     let Some(text) = found else {
-        bail!("cannot restore Karmada's registrations: ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} does not exist")
+        bail!(
+            "cannot restore Karmada's registrations: ConfigMap {SYSTEM_NAMESPACE}/{REGISTRATIONS_CONFIG_MAP} does not exist"
+        )
     };
-    let objects: Vec<Value> =
-        serde_json::from_str(&text).with_context(|| format!("cannot parse ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
-    if let Some(unexpected) = objects.iter().find(|object| !is_of_karmada(object)) {
+    let objects: Vec<Value> = serde_json::from_str(&text)
+        .with_context(|| format!("cannot parse ConfigMap {SYSTEM_NAMESPACE}/{REGISTRATIONS_CONFIG_MAP}"))?;
+    if let Some(unexpected) = objects.iter().find(|object| !is_karmada_registration(object)) {
         let (kind, name) = (unexpected["kind"].as_str().unwrap_or_default(), name(unexpected));
         bail!(
-            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register; nothing was restored"
+            "ConfigMap {SYSTEM_NAMESPACE}/{REGISTRATIONS_CONFIG_MAP} has a {kind} {name:?}, which Karmada does not register; nothing was restored"
         );
     }
     for object in &objects {
@@ -108,7 +115,8 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
     let is_karmadas = |manifest: &Value| {
         objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
     };
-    for manifest in crate::admission("https://localhost", "").iter().filter(|manifest| !is_karmadas(manifest)) {
+    for manifest in crate::admission_manifests("https://localhost", "").iter().filter(|manifest| !is_karmadas(manifest))
+    {
         installation::delete(client, manifest).await?;
     }
     let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
@@ -134,12 +142,12 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
 /// Saves the current registrations, unless the ConfigMap exists: it has those from before the first migration.
 async fn save_registrations(client: &kube::Client, foreign: &[(String, String)]) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    if maps.get_opt(BEFORE).await?.is_some() {
+    if maps.get_opt(REGISTRATIONS_CONFIG_MAP).await?.is_some() {
         return Ok(());
     }
     let service = |name: &str| json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name}});
     let mut wanted: Vec<Value> = foreign.iter().map(|(name, _)| service(name)).collect();
-    wanted.extend(crate::admission("https://localhost", "").into_iter().filter(is_admission));
+    wanted.extend(crate::admission_manifests("https://localhost", "").into_iter().filter(is_admission));
     wanted.extend(
         crowsnest_api::crd::crds(None).into_iter().filter(|definition| definition["spec"]["group"] != storage::GROUP),
     );
@@ -150,8 +158,8 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
         objects.push(kept);
     }
     let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BEFORE, "namespace": SYSTEM_NAMESPACE},
-        "data": {KEY: serde_json::to_string(&objects)?},
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRATIONS_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE},
+        "data": {REGISTRATIONS_KEY: serde_json::to_string(&objects)?},
     });
     Ok(crate::apply_all(client, &[map]).await?)
 }
@@ -181,7 +189,7 @@ fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
 
 /// True for the kinds and names that Karmada registers and for the fields that are copied. An author of the ConfigMap
 /// must not be able to have an administrator create arbitrary objects.
-fn is_of_karmada(object: &Value) -> bool {
+fn is_karmada_registration(object: &Value) -> bool {
     let is_one_of = |known: &[Value]| {
         let same = |one: &Value| ["apiVersion", "kind"].iter().all(|field| one[*field] == object[*field]);
         known.iter().any(|one| same(one) && name(one) == name(object))
@@ -201,30 +209,34 @@ fn is_of_karmada(object: &Value) -> bool {
                 && fields(&["spec"])
         }
         "CustomResourceDefinition" => {
-            let conversion_alone =
+            let has_only_conversion =
                 object["spec"].as_object().is_some_and(|spec| spec.keys().all(|key| key == "conversion"));
-            is_one_of(&crowsnest_api::crd::crds(None)) && conversion_alone && fields(&["spec"])
+            is_one_of(&crowsnest_api::crd::crds(None)) && has_only_conversion && fields(&["spec"])
         }
-        _ => is_admission(object) && is_one_of(&crate::admission("https://localhost", "")) && fields(&["webhooks"]),
+        _ => {
+            is_admission(object)
+                && is_one_of(&crate::admission_manifests("https://localhost", ""))
+                && fields(&["webhooks"])
+        }
     }
 }
 
 async fn restore(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
     if object["kind"] == "CustomResourceDefinition" {
-        let path = crate::path_of(object)?;
+        let path = crate::api_path(object)?;
         let patch = json!({"spec": object["spec"]});
-        return send(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.map(drop);
+        return send_request(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.map(drop);
     }
-    let path = crate::path_of(object)?;
+    let path = crate::api_path(object)?;
     let mut next = object.clone();
     match installation::read(client, object).await? {
         Some(found) => {
             next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-            send(client, Method::PUT, &path, "application/json", &next).await.map(drop)
+            send_request(client, Method::PUT, &path, "application/json", &next).await.map(drop)
         }
         None => {
             let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
-            send(client, Method::POST, collection, "application/json", &next).await.map(drop)
+            send_request(client, Method::POST, collection, "application/json", &next).await.map(drop)
         }
     }
 }
@@ -249,8 +261,8 @@ async fn wait_for_karmada(
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let mend = || format!("{api_version} is not served: start Karmada's API server for it, and try again");
-    tokio::time::timeout(PATIENCE, polling).await.with_context(mend)
+    let context = || format!("{api_version} is not served: start Karmada's API server for it, and try again");
+    tokio::time::timeout(KARMADA_API_TIMEOUT, polling).await.with_context(context)
 }
 
 /// Lists all objects of a resource. `None` if the resource is not served.
@@ -296,18 +308,19 @@ async fn execute(
             let path = format!("{collection_path}/{name}");
             match step {
                 Step::Create(object) => {
-                    let created = send(client, Method::POST, &collection_path, "application/json", object).await?;
-                    status(client, &path, object, &created).await?;
+                    let created =
+                        send_request(client, Method::POST, &collection_path, "application/json", object).await?;
+                    write_status(client, &path, object, &created).await?;
                 }
                 Step::Replace(object) => {
-                    let replaced = send(client, Method::PUT, &path, "application/json", object).await?;
-                    status(client, &path, object, &replaced).await?;
+                    let replaced = send_request(client, Method::PUT, &path, "application/json", object).await?;
+                    write_status(client, &path, object, &replaced).await?;
                 }
                 Step::Delete(_) => {
                     // The finalizers were handled when the cluster was unregistered under Crowsnest.
                     let free = json!({"metadata": {"finalizers": null}});
-                    send(client, Method::PATCH, &path, "application/merge-patch+json", &free).await?;
-                    send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
+                    send_request(client, Method::PATCH, &path, "application/merge-patch+json", &free).await?;
+                    send_request(client, Method::DELETE, &path, "application/json", &json!({})).await?;
                 }
             }
         }
@@ -317,14 +330,19 @@ async fn execute(
 }
 
 /// Writes the status of `object` to its `stored` copy; `path` is that of the copy.
-pub(crate) async fn status(client: &kube::Client, path: &str, object: &Value, stored: &Value) -> anyhow::Result<Value> {
+pub(crate) async fn write_status(
+    client: &kube::Client,
+    path: &str,
+    object: &Value,
+    stored: &Value,
+) -> anyhow::Result<Value> {
     let Some(status) = object.get("status") else { return Ok(stored.clone()) };
     let mut next = stored.clone();
     next["status"] = status.clone();
-    send(client, Method::PUT, &format!("{path}/status"), "application/json", &next).await
+    send_request(client, Method::PUT, &format!("{path}/status"), "application/json", &next).await
 }
 
-pub(crate) async fn send(
+pub(crate) async fn send_request(
     client: &kube::Client,
     method: Method,
     path: &str,
@@ -362,12 +380,12 @@ mod tests {
     #[test]
     fn karmadas_registrations_are_restored() {
         let api = api_service("v1alpha1.cluster.karmada.io", "cluster.karmada.io");
-        let admission = crate::admission("https://localhost", "");
+        let admission = crate::admission_manifests("https://localhost", "");
         let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name(&crowsnest_api::crd::crds(None)[0])}, "spec": {"conversion": {"strategy": "Webhook"}}});
         let webhooks = admission.iter().filter(|manifest| is_admission(manifest) && manifest.get("webhooks").is_some());
         for object in webhooks.chain([&api, &conversion]) {
-            assert!(is_of_karmada(object), "{object}");
+            assert!(is_karmada_registration(object), "{object}");
         }
     }
 
@@ -385,7 +403,7 @@ mod tests {
         let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": {"name": "mallory"}, "spec": {}});
         for object in [bound, other_name, other_group, webhook, whole, policy, json!({}), json!(7)] {
-            assert!(!is_of_karmada(&object), "{object}");
+            assert!(!is_karmada_registration(&object), "{object}");
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) enum Direction {
 }
 
 /// Annotations that a migration sets on stored objects.
-pub(crate) const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
+pub(crate) const MIGRATION_ANNOTATIONS: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
 
 /// A write. Objects are complete, with the API version and kind of the target.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,30 +47,35 @@ impl ApiCollection<'_> {
 }
 
 /// Writes that make the objects in the target collection equal to those in the source collection.
-pub(super) fn plan(source: &[Value], target: &[Value], collection: ApiCollection<'_>, way: Direction) -> Vec<Step> {
-    let mut left: BTreeMap<&str, &Value> = target.iter().map(|object| (name(object), object)).collect();
+pub(super) fn plan(
+    source: &[Value],
+    target: &[Value],
+    collection: ApiCollection<'_>,
+    direction: Direction,
+) -> Vec<Step> {
+    let mut remaining: BTreeMap<&str, &Value> = target.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
     for object in source {
-        let mut wanted = carried(object, collection);
-        if let (Direction::FromKarmada, Some(uid)) = (way, object.pointer("/metadata/uid")) {
-            wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
-            wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
+        let mut desired = migrated_part(object, collection);
+        if let (Direction::FromKarmada, Some(uid)) = (direction, object.pointer("/metadata/uid")) {
+            desired["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
+            desired["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
             if let Some(created) = object.pointer("/metadata/creationTimestamp") {
-                wanted["metadata"]["annotations"][MIGRATED_CREATED] = created.clone();
+                desired["metadata"]["annotations"][MIGRATED_CREATED] = created.clone();
             }
         }
-        match left.remove(name(object)) {
-            None => steps.push(Step::Create(wanted)),
-            Some(found) if as_written(found, collection, way) == wanted => {}
+        match remaining.remove(name(object)) {
+            None => steps.push(Step::Create(desired)),
+            Some(found) if written_part(found, collection, direction) == desired => {}
             Some(found) => {
-                let mut next = wanted;
+                let mut next = desired;
                 next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
                 steps.push(Step::Replace(next));
             }
         }
     }
-    if way == Direction::ToKarmada {
-        steps.extend(left.into_keys().map(|name| Step::Delete(name.to_owned())));
+    if direction == Direction::ToKarmada {
+        steps.extend(remaining.into_keys().map(|name| Step::Delete(name.to_owned())));
     }
     steps
 }
@@ -80,10 +85,10 @@ pub(crate) fn name(object: &Value) -> &str {
 }
 
 /// The part of an object of the target that a migration writes.
-fn as_written(found: &Value, collection: ApiCollection<'_>, way: Direction) -> Value {
-    let mut written = carried(found, collection);
-    for note in NOTES {
-        if let (Direction::FromKarmada, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
+fn written_part(found: &Value, collection: ApiCollection<'_>, direction: Direction) -> Value {
+    let mut written = migrated_part(found, collection);
+    for note in MIGRATION_ANNOTATIONS {
+        if let (Direction::FromKarmada, Some(noted)) = (direction, found["metadata"]["annotations"].get(note)) {
             written["metadata"]["annotations"][note] = noted.clone();
         }
     }
@@ -95,8 +100,9 @@ pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][MIGRATED_UID].as_str()
 }
 
-/// The part of an object that is equal in source and target: without the fields that an API server sets and without [`NOTES`].
-pub(crate) fn carried(object: &Value, collection: ApiCollection<'_>) -> Value {
+/// The part of an object that is equal in source and target: without the fields that an API server sets and without
+/// [`MIGRATION_ANNOTATIONS`].
+pub(crate) fn migrated_part(object: &Value, collection: ApiCollection<'_>) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
         .into_iter()
@@ -104,16 +110,16 @@ pub(crate) fn carried(object: &Value, collection: ApiCollection<'_>) -> Value {
         .map(|field| (field.to_owned(), object["metadata"][field].clone()))
         .collect();
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.retain(|name, _| !NOTES.contains(&name.as_str()));
+        annotations.retain(|name, _| !MIGRATION_ANNOTATIONS.contains(&name.as_str()));
     }
     metadata.retain(|_, value| !is_empty(value));
-    let mut carried = json!({"apiVersion": collection.api_version, "kind": collection.kind, "metadata": metadata});
+    let mut part = json!({"apiVersion": collection.api_version, "kind": collection.kind, "metadata": metadata});
     for field in ["spec", "status"] {
         if object.get(field).is_some_and(|value| !is_empty(value)) {
-            carried[field] = object[field].clone();
+            part[field] = object[field].clone();
         }
     }
-    carried
+    part
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -21,17 +21,17 @@ use serde_json::{Value, json};
 
 use crate::installation::{delete, read};
 use crate::migrate::plan::{ApiCollection, name};
-use crate::migrate::{list, send, status};
+use crate::migrate::{list, send_request, write_status};
 use crate::{SYSTEM_NAMESPACE, apply_all};
 use plan::{
-    MIGRATION_POLICY, ObjectCopy, RENAMED_KINDS, RenamedKind, copies, is_unverified, is_written, migration_policy,
-    reason_to_keep,
+    MIGRATION_POLICY, ObjectCopy, RENAMED_KINDS, RenamedKind, is_unchanged_copy, is_unverified, migration_policy,
+    plan_copies, reason_to_keep,
 };
 
 /// Time within which the control plane has to apply the policy, and to delete a definition.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(100);
-const MERGE: &str = "application/merge-patch+json";
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// The definitions of the internal group.
 pub fn definitions() -> Vec<Value> {
@@ -44,7 +44,7 @@ fn definition(name: &str) -> Value {
 }
 
 /// Kinds whose earlier definition exists, with that definition.
-async fn remaining(client: &kube::Client) -> anyhow::Result<Vec<(&'static RenamedKind, Value)>> {
+async fn read_earlier_definitions(client: &kube::Client) -> anyhow::Result<Vec<(&'static RenamedKind, Value)>> {
     let mut found = Vec::new();
     for kind in &RENAMED_KINDS {
         found.extend(read(client, &definition(&kind.definition())).await?.map(|definition| (kind, definition)));
@@ -53,26 +53,29 @@ async fn remaining(client: &kube::Client) -> anyhow::Result<Vec<(&'static Rename
 }
 
 /// Names of the earlier definitions that exist.
-pub async fn remaining_names(client: &kube::Client) -> anyhow::Result<Vec<String>> {
-    Ok(remaining(client).await?.into_iter().map(|(kind, _)| kind.definition()).collect())
+pub async fn earlier_definition_names(client: &kube::Client) -> anyhow::Result<Vec<String>> {
+    Ok(read_earlier_definitions(client).await?.into_iter().map(|(kind, _)| kind.definition()).collect())
 }
 
 /// Copies the objects stored under earlier names. The CRDs of this version are applied first; their webhooks must not be
 /// registered yet.
 pub async fn copy(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
-    let pending: Vec<_> =
-        remaining(client).await?.into_iter().filter(|(_, definition)| !is_verified(definition)).collect();
+    let pending: Vec<_> = read_earlier_definitions(client)
+        .await?
+        .into_iter()
+        .filter(|(_, definition)| !is_verified(definition))
+        .collect();
     if pending.is_empty() {
         return Ok(());
     }
     apply_all(client, &definitions()).await?;
     apply_all(client, &migration_policy()).await?;
     for (kind, _) in &pending {
-        await_policy(client, kind.old).await?;
+        wait_for_policy(client, kind.old).await?;
         copy_kind(client, kind, out).await?;
         let marked = json!({"metadata": {"annotations": {MIGRATION_VERIFIED: "true"}}});
-        let path = crate::path_of(&definition(&kind.definition()))?;
-        send(client, Method::PATCH, &path, MERGE, &marked).await?;
+        let path = crate::api_path(&definition(&kind.definition()))?;
+        send_request(client, Method::PATCH, &path, MERGE_PATCH, &marked).await?;
     }
     Ok(())
 }
@@ -82,7 +85,7 @@ fn is_verified(definition: &Value) -> bool {
 }
 
 /// Waits until the policy refuses changes of the objects. Returns at once if there are none.
-async fn await_policy(client: &kube::Client, collection: ApiCollection<'_>) -> anyhow::Result<()> {
+async fn wait_for_policy(client: &kube::Client, collection: ApiCollection<'_>) -> anyhow::Result<()> {
     let probing = async {
         loop {
             let Some(objects) = list(client, collection).await? else { return Ok(()) };
@@ -95,11 +98,11 @@ async fn await_policy(client: &kube::Client, collection: ApiCollection<'_>) -> a
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 Err(error) => return Err(error).with_context(|| format!("DELETE {path}")),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let late = || format!("{} can still be changed: the policy {MIGRATION_POLICY} has no effect", collection.plural);
-    tokio::time::timeout(MIGRATION_TIMEOUT, probing).await.with_context(late)?
+    let context = || format!("{} can still be changed: the policy {MIGRATION_POLICY} has no effect", collection.plural);
+    tokio::time::timeout(MIGRATION_TIMEOUT, probing).await.with_context(context)?
 }
 
 async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Write) -> anyhow::Result<()> {
@@ -107,7 +110,7 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
         bail!("{} is not served, so its objects cannot be copied", kind.definition());
     };
     let new = list(client, kind.new).await?.unwrap_or_default();
-    for copy in copies(&old, &new, kind.new) {
+    for copy in plan_copies(&old, &new, kind.new) {
         let name = name(&copy.object);
         write(client, kind.new, &copy).await.with_context(|| format!("cannot copy {} {name}", kind.new.plural))?;
         writeln!(out, "{}/{name} copied to {}", kind.old.plural, kind.new.plural)?;
@@ -124,12 +127,12 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
 async fn write(client: &kube::Client, collection: ApiCollection<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
     let path = format!("{}/{}", collection.path(), name(&copy.object));
     let written = match copy.exists {
-        false => send(client, Method::POST, &collection.path(), "application/json", &copy.object).await?,
-        true => send(client, Method::PUT, &path, "application/json", &copy.object).await?,
+        false => send_request(client, Method::POST, &collection.path(), "application/json", &copy.object).await?,
+        true => send_request(client, Method::PUT, &path, "application/json", &copy.object).await?,
     };
-    status(client, &path, &copy.object, &written).await?;
+    write_status(client, &path, &copy.object, &written).await?;
     let found: Value = client.request(Request::get(&path).body(Vec::new())?).await?;
-    if !is_written(copy, &found, collection) {
+    if !is_unchanged_copy(copy, &found, collection) {
         bail!("the copy differs from the object: {found}");
     }
     let mut verified = json!({"metadata": {"annotations": {MIGRATION_UNVERIFIED: null}}});
@@ -139,14 +142,14 @@ async fn write(client: &kube::Client, collection: ApiCollection<'_>, copy: &Obje
     }
     if copy.is_deleted {
         // The finalizers keep the copy until the controllers have processed its deletion. A verified copy is not read again.
-        send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
+        send_request(client, Method::DELETE, &path, "application/json", &json!({})).await?;
     }
-    send(client, Method::PATCH, &path, MERGE, &verified).await.map(drop)
+    send_request(client, Method::PATCH, &path, MERGE_PATCH, &verified).await.map(drop)
 }
 
 /// Removes the earlier definitions if the Leases of the controllers show that no other process watches them.
-pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
-    let names = remaining_names(client).await?;
+pub async fn remove_unused(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
+    let names = earlier_definition_names(client).await?;
     if names.is_empty() {
         // An interrupted removal may have left the policy.
         return remove(client, out).await;
@@ -171,11 +174,11 @@ pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyho
 
 /// Removes the earlier definitions whose objects were all copied, and the policy that protected them.
 pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
-    for (kind, found) in remaining(client).await? {
+    for (kind, found) in read_earlier_definitions(client).await? {
         if !is_verified(&found) {
             bail!("{} has objects whose copies were not verified", kind.definition());
         }
-        release(client, kind).await?;
+        release_finalizers(client, kind).await?;
         remove_definition(client, &kind.definition()).await?;
         writeln!(out, "customresourcedefinition/{} deleted: its objects are {}", kind.definition(), kind.new.plural)?;
     }
@@ -186,11 +189,11 @@ pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Resu
 }
 
 /// Removes the finalizers of copied objects: controllers reconcile the copies.
-async fn release(client: &kube::Client, kind: &RenamedKind) -> anyhow::Result<()> {
+async fn release_finalizers(client: &kube::Client, kind: &RenamedKind) -> anyhow::Result<()> {
     for object in list(client, kind.old).await?.unwrap_or_default() {
         if object["metadata"]["finalizers"].is_array() {
             let path = format!("{}/{}", kind.old.path(), name(&object));
-            send(client, Method::PATCH, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await?;
+            send_request(client, Method::PATCH, &path, MERGE_PATCH, &json!({"metadata": {"finalizers": null}})).await?;
         }
     }
     Ok(())
@@ -200,13 +203,15 @@ async fn release(client: &kube::Client, kind: &RenamedKind) -> anyhow::Result<()
 async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<()> {
     let definition = definition(name);
     delete(client, &definition).await?;
-    let leaving = async {
+    let wait_for_deletion = async {
         while read(client, &definition).await?.is_some() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(MIGRATION_TIMEOUT, leaving).await.with_context(|| format!("{name} is still being deleted"))?
+    tokio::time::timeout(MIGRATION_TIMEOUT, wait_for_deletion)
+        .await
+        .with_context(|| format!("{name} is still being deleted"))?
 }
 
 /// Objects of the internal kinds at the end of an uninstallation.
@@ -223,7 +228,8 @@ pub struct Leftovers {
 /// remain.
 pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<Leftovers> {
     let mut leftovers = Leftovers::default();
-    let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
+    let copied: Vec<Value> =
+        read_earlier_definitions(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
     let is_copied = |manifest: &Value| copied.iter().any(|found| name(found) == name(manifest));
     for collection in RENAMED_KINDS.iter().map(|kind| kind.old).chain(RENAMED_KINDS.iter().map(|kind| kind.new)) {
         let manifest = definition(&format!("{}.{}", collection.plural, storage::GROUP));
@@ -247,9 +253,9 @@ pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<L
 }
 
 /// Removes the finalizers of all objects whose copies were verified, so that their definitions can be deleted.
-pub async fn release_copied(client: &kube::Client) -> anyhow::Result<()> {
-    for (kind, _) in remaining(client).await?.iter().filter(|(_, found)| is_verified(found)) {
-        release(client, kind).await?;
+pub async fn release_copied_objects(client: &kube::Client) -> anyhow::Result<()> {
+    for (kind, _) in read_earlier_definitions(client).await?.iter().filter(|(_, found)| is_verified(found)) {
+        release_finalizers(client, kind).await?;
     }
     Ok(())
 }

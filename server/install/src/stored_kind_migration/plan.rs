@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-use crate::migrate::plan::{ApiCollection, NOTES, carried, name};
-use crate::migrate::{STORAGE_API_VERSION, stored};
+use crate::migrate::plan::{ApiCollection, MIGRATION_ANNOTATIONS, migrated_part, name};
+use crate::migrate::{STORAGE_API_VERSION, crowsnest_collection};
 
 /// A kind of the internal group under an earlier name.
 #[derive(Debug)]
@@ -26,17 +26,17 @@ impl RenamedKind {
     }
 }
 
-const fn renamed(kind: &'static StoredKind) -> RenamedKind {
+const fn renamed_kind(kind: &'static StoredKind) -> RenamedKind {
     // The earlier names were those of the public kinds.
     RenamedKind {
         old: ApiCollection { api_version: STORAGE_API_VERSION, plural: kind.plural, kind: kind.kind },
-        new: stored(kind),
+        new: crowsnest_collection(kind),
     }
 }
 
 /// All kinds whose names were changed.
 pub(crate) const RENAMED_KINDS: [RenamedKind; 3] =
-    [renamed(&CLUSTERS), renamed(&RESOURCE_REGISTRIES), renamed(&SAVED_SEARCHES)];
+    [renamed_kind(&CLUSTERS), renamed_kind(&RESOURCE_REGISTRIES), renamed_kind(&SAVED_SEARCHES)];
 
 /// An object to be written in its new kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,17 +52,17 @@ pub(crate) struct ObjectCopy {
 }
 
 /// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
-pub(crate) fn copies(old: &[Value], new: &[Value], collection: ApiCollection<'_>) -> Vec<ObjectCopy> {
-    let there: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
+pub(crate) fn plan_copies(old: &[Value], new: &[Value], collection: ApiCollection<'_>) -> Vec<ObjectCopy> {
+    let existing: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
     let mut copies = Vec::new();
     for object in old {
-        let found = there.get(name(object));
+        let found = existing.get(name(object));
         if found.is_some_and(|found| !is_unverified(found)) {
             continue;
         }
-        let mut copy = carried(object, collection);
+        let mut copy = migrated_part(object, collection);
         let annotations = &object["metadata"]["annotations"];
-        for note in NOTES {
+        for note in MIGRATION_ANNOTATIONS {
             if let Some(value) = annotations.get(note) {
                 copy["metadata"]["annotations"][note] = value.clone();
             }
@@ -92,9 +92,10 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
 }
 
 /// Returns true if the object that was read back is equal to the copy.
-pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, collection: ApiCollection<'_>) -> bool {
-    let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
-    carried(&copy.object, collection) == carried(written, collection) && notes(&copy.object) == notes(written)
+pub(crate) fn is_unchanged_copy(copy: &ObjectCopy, written: &Value, collection: ApiCollection<'_>) -> bool {
+    let notes = |object: &Value| MIGRATION_ANNOTATIONS.map(|note| object["metadata"]["annotations"][note].clone());
+    migrated_part(&copy.object, collection) == migrated_part(written, collection)
+        && notes(&copy.object) == notes(written)
 }
 
 /// Policy, with its binding, that refuses all changes of stored objects under their earlier names except the removal of finalizers.
@@ -142,8 +143,8 @@ pub(crate) fn reason_to_keep(leases: &[(&str, Option<Lease>)], now: Timestamp) -
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
         let until = spec.and_then(|spec| {
-            let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds?));
-            spec.renew_time.as_ref()?.0.checked_add(lasts).ok()
+            let lease_duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds?));
+            spec.renew_time.as_ref()?.0.checked_add(lease_duration).ok()
         });
         let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
         let reader = annotations.and_then(|annotations| annotations.get(READS_STORED_KINDS)).map(String::as_str);
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn copies_keep_metadata_that_clients_read() {
-        let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
+        let [copy]: [ObjectCopy; 1] = plan_copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
         let expected = json!({
             "apiVersion": STORAGE_API_VERSION, "kind": "StoredCluster",
             "metadata": {"name": "m1", "finalizers": ["karmada.io/cluster-controller"], "annotations": {
@@ -189,7 +190,7 @@ mod tests {
     fn objects_migrated_from_karmada_keep_the_original_uid() {
         let mut object = old("m1");
         object["metadata"]["annotations"] = json!({MIGRATED_UID: "first", MIGRATED_CREATED: "2025-01-01T00:00:00Z"});
-        let [copy]: [ObjectCopy; 1] = copies(&[object], &[], CLUSTER.new).try_into().unwrap();
+        let [copy]: [ObjectCopy; 1] = plan_copies(&[object], &[], CLUSTER.new).try_into().unwrap();
         let annotations = &copy.object["metadata"]["annotations"];
         assert_eq!(
             (&annotations[MIGRATED_UID], &annotations[MIGRATED_CREATED]),
@@ -200,12 +201,12 @@ mod tests {
     /// A repeated run completes unfinished copies and does not change finished ones.
     #[test]
     fn unfinished_copies_are_written_again() {
-        let mut finished = carried(&old("a"), CLUSTER.new);
+        let mut finished = migrated_part(&old("a"), CLUSTER.new);
         finished["spec"]["region"] = "changed since".into();
-        let mut unfinished = carried(&old("b"), CLUSTER.new);
+        let mut unfinished = migrated_part(&old("b"), CLUSTER.new);
         unfinished["metadata"]["annotations"] = json!({MIGRATION_UNVERIFIED: "true"});
         unfinished["metadata"]["resourceVersion"] = "9".into();
-        let found = copies(&[old("a"), old("b"), old("c")], &[finished, unfinished], CLUSTER.new);
+        let found = plan_copies(&[old("a"), old("b"), old("c")], &[finished, unfinished], CLUSTER.new);
         let outline: Vec<_> = found
             .iter()
             .map(|copy| (name(&copy.object), copy.exists, copy.object["metadata"]["resourceVersion"].clone()))
@@ -215,12 +216,12 @@ mod tests {
 
     #[test]
     fn incomplete_copies_are_not_accepted() {
-        let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
+        let [copy]: [ObjectCopy; 1] = plan_copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
         let mut written = copy.object.clone();
         written["metadata"]["uid"] = "another".into();
-        assert!(is_written(&copy, &written, CLUSTER.new));
+        assert!(is_unchanged_copy(&copy, &written, CLUSTER.new));
         written["status"] = Value::Null;
-        assert!(!is_written(&copy, &written, CLUSTER.new));
+        assert!(!is_unchanged_copy(&copy, &written, CLUSTER.new));
     }
 
     #[test]

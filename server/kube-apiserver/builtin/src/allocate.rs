@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::families;
-use super::object::{at, each, inside, items, put, text, unset};
+use super::object::{at, each, inside, is_unset, items, put, text};
 
 /// Service CIDR, as kubeadm's default; addresses below the first allocated one can only be requested explicitly.
 pub const RANGE: &str = "10.96.0.0/12";
@@ -222,7 +222,7 @@ impl Allocators for ServiceAllocators {
         let mut allocations = self.allocations.lock();
         let nothing = Value::Null;
         // Validation rejects changes of an allocated address.
-        let given = old.is_some_and(|old| needs_address(old) && !unset(old, "spec.clusterIP"));
+        let given = old.is_some_and(|old| needs_address(old) && !is_unset(old, "spec.clusterIP"));
         let mut errors = Vec::new();
         if needs_address(new) && !given {
             errors.extend(allocations.address(&owner, new, !ctx.dry_run).err());
@@ -242,7 +242,7 @@ impl Allocators for ServiceAllocators {
         self.allocations.lock().give_back(object, None);
     }
 
-    fn replaced(&self, from: &Value, to: &Value) {
+    fn release_replaced(&self, from: &Value, to: &Value) {
         self.allocations.lock().give_back(from, Some(to));
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, each, fields, inside, items, put, same, set, text, unset};
+use super::object::{at, each, fields, inside, is_set, is_unset, items, put, same, text};
 
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -37,8 +37,8 @@ pub(super) fn settle(pod: &mut Value) {
         each(spec, list, |container| {
             let annotation = annotated(&whole, text(container, "name"));
             let Some(profile) = annotation.and_then(profile) else { return };
-            if unset(container, "securityContext.appArmorProfile") && !same(&profile, of_pod) {
-                if !set(container, "securityContext") {
+            if is_unset(container, "securityContext.appArmorProfile") && !same(&profile, of_pod) {
+                if !is_set(container, "securityContext") {
                     put(container, "securityContext", json!({}));
                 }
                 put(&mut container["securityContext"], "appArmorProfile", profile);
@@ -73,7 +73,7 @@ pub(super) fn template_warning(
 ) -> Option<(String, &'static str)> {
     let key = format!("{ANNOTATION}{}", text(container, "name"));
     let annotation = annotations.get(&key).and_then(Value::as_str)?;
-    let warns = unset(container, "securityContext.appArmorProfile")
+    let warns = is_unset(container, "securityContext.appArmorProfile")
         && profile(annotation).is_none_or(|profile| !same(&profile, of_pod));
     warns.then_some((key, DEPRECATED))
 }

@@ -6,7 +6,7 @@ use crowsnest_schema::internal::internal_text;
 use crowsnest_schema::print::text_of;
 use serde_json::{Map, Value, json};
 
-use super::object::{at, inside, items, number, put, set, take, text};
+use super::object::{at, inside, is_set, items, number, put, take, text};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
@@ -181,7 +181,7 @@ fn read_source(fields: &[Field], alpha: &Value) -> Value {
         }
         match path.split_once('.') {
             Some((parent, field)) => {
-                if !set(&source, parent) {
+                if !is_set(&source, parent) {
                     put(&mut source, parent, json!({}));
                 }
                 put(&mut source[parent], field, value.clone());
@@ -194,7 +194,7 @@ fn read_source(fields: &[Field], alpha: &Value) -> Value {
 
 /// The target type, which the alpha format lacks. A zero that the format could not omit is not a target.
 fn kind_of_target(source: &str, metric: &Value) -> Option<&'static str> {
-    let has = |field: &str| set(metric, &format!("target.{field}"));
+    let has = |field: &str| is_set(metric, &format!("target.{field}"));
     Some(match source {
         "pods" => "AverageValue",
         "object" if has("averageValue") => "AverageValue",
@@ -209,12 +209,12 @@ fn kind_of_target(source: &str, metric: &Value) -> Option<&'static str> {
 fn is_cpu_utilization(metric: &Value) -> bool {
     text(metric, "type") == "Resource"
         && text(metric, "resource.name") == "cpu"
-        && set(metric, "resource.target.averageUtilization")
+        && is_set(metric, "resource.target.averageUtilization")
 }
 
 /// The struct at a field, created if it is absent, as Go has it.
 fn made<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
-    if !set(value, field) {
+    if !is_set(value, field) {
         put(value, field, Map::new());
     }
     &mut value[field]
@@ -286,7 +286,8 @@ pub(super) fn to_v2(object: &mut Value) {
         metrics.push(of_cpu(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
     }
     put(spec, "metrics", metrics);
-    let behavior = behavior.map(lowered).filter(|behavior| set(behavior, "scaleUp") || set(behavior, "scaleDown"));
+    let behavior =
+        behavior.map(lowered).filter(|behavior| is_set(behavior, "scaleUp") || is_set(behavior, "scaleDown"));
     if let Some(behavior) = behavior {
         put(spec, "behavior", behavior);
     }
@@ -310,7 +311,7 @@ fn of_cpu(mut source: Value) -> Value {
 /// Removes the zero `value` next to an average, which the alpha format could not omit.
 fn without_zero(metric: &mut Value) {
     let Some(target) = inside(metric, "object.target") else { return };
-    if set(target, "averageValue") && matches!(text(target, "value"), "0" | "") {
+    if is_set(target, "averageValue") && matches!(text(target, "value"), "0" | "") {
         take(target, "value");
     }
 }

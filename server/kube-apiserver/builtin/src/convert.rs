@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crowsnest_schema::normalise;
+use crowsnest_schema::normalize;
 use crowsnest_schema::set::SchemaSet;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub(super) fn convert(mut object: Value, to: &str) -> Value {
     put(&mut object, "apiVersion", to);
     let (group, version) = to.split_once('/').unwrap_or(("", to));
     if let Some(schema) = SchemaSet::builtin().kind(group, version, text(&object, "kind")) {
-        normalise(&schema, &mut object);
+        normalize(&schema, &mut object);
     }
     object
 }

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Value, json};
 
-use super::object::{at, inside, items, put, text, unset};
+use super::object::{at, inside, is_unset, items, put, text};
 use super::validate::cluster_ips;
 
 const POLICY: &str = "spec.ipFamilyPolicy";
@@ -15,7 +15,7 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
     }
     let headless = text(new, "spec.clusterIP") == "None";
     let has_selector = at(new, "spec.selector").as_object().is_some_and(|selector| !selector.is_empty());
-    if unset(new, POLICY) {
+    if is_unset(new, POLICY) {
         let before = old.map(|old| text(old, POLICY)).filter(|policy| !policy.is_empty());
         let policy =
             before.unwrap_or(if headless && !has_selector { "RequireDualStack" } else { "SingleStack" }).to_owned();

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::object::{at, each, inside, items, set, take};
+use super::object::{at, each, inside, is_set, items, take};
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 /// Volume projections behind the gates `ClusterTrustBundleProjection` and `PodCertificateRequest`.
@@ -27,10 +27,10 @@ pub(super) fn drop_fields(kind: &str, old: &Value, new: &mut Value) {
     let Some(path) = spec_of(kind) else { return };
     let old = at(old, path);
     let Some(spec) = inside(new, path) else { return };
-    if !set(old, "schedulingGroup") {
+    if !is_set(old, "schedulingGroup") {
         take(spec, "schedulingGroup");
     }
-    let signals = |list: &&str| items(old, list).iter().any(|container| set(container, "lifecycle.stopSignal"));
+    let signals = |list: &&str| items(old, list).iter().any(|container| is_set(container, "lifecycle.stopSignal"));
     if !CONTAINERS.iter().any(signals) {
         CONTAINERS.iter().for_each(|list| each(spec, list, without_signal));
     }
@@ -41,7 +41,7 @@ pub(super) fn drop_fields(kind: &str, old: &Value, new: &mut Value) {
 
 fn projects(spec: &Value, projection: &str) -> bool {
     let mut sources = items(spec, "volumes").iter().flat_map(|volume| items(volume, "projected.sources"));
-    sources.any(|source| set(source, projection))
+    sources.any(|source| is_set(source, projection))
 }
 
 /// Removes the stop signal, and `lifecycle` if it becomes empty.

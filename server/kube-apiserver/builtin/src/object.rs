@@ -7,17 +7,17 @@ pub(super) use crowsnest_apimachinery::unstructured::{
 use serde_json::Value;
 
 /// True if the value is absent, null or an empty string.
-pub(super) fn unset(value: &Value, path: &str) -> bool {
+pub(super) fn is_unset(value: &Value, path: &str) -> bool {
     let found = at(value, path);
     found.is_null() || found == ""
 }
 
 /// True if the path holds a non-null value.
-pub(super) fn set(value: &Value, path: &str) -> bool {
+pub(super) fn is_set(value: &Value, path: &str) -> bool {
     !at(value, path).is_null()
 }
 
-/// An existing object or list below `value`.
+/// A mutable reference to the non-null value at a path.
 pub(super) fn inside<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(value, |node, name| node.get_mut(name)).filter(|found| !found.is_null())
 }
@@ -30,28 +30,29 @@ pub(super) fn each(value: &mut Value, path: &str, f: impl FnMut(&mut Value)) {
 }
 
 /// Sets a field that is absent, null or an empty string.
-pub(super) fn default(value: &mut Value, field: &str, wanted: impl Into<Value>) {
-    if unset(value, field)
+pub(super) fn default(value: &mut Value, field: &str, new_value: impl Into<Value>) {
+    if is_unset(value, field)
         && let Some(fields) = value.as_object_mut()
     {
-        fields.insert(field.to_owned(), wanted.into());
+        fields.insert(field.to_owned(), new_value.into());
     }
 }
 
 /// Sets a field that is absent or null: for pointer fields of Go, an empty string is a value.
-pub(super) fn default_pointer(value: &mut Value, field: &str, wanted: impl Into<Value>) {
+pub(super) fn default_pointer(value: &mut Value, field: &str, new_value: impl Into<Value>) {
     if at(value, field).is_null() {
-        put(value, field, wanted);
+        put(value, field, new_value);
     }
 }
 
 /// Sets or overwrites a field of an object.
-pub(super) fn put(value: &mut Value, field: &str, wanted: impl Into<Value>) {
+pub(super) fn put(value: &mut Value, field: &str, new_value: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
-        fields.insert(field.to_owned(), wanted.into());
+        fields.insert(field.to_owned(), new_value.into());
     }
 }
 
+/// Removes a field of an object and returns its value.
 pub(super) fn take(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut().and_then(|fields| fields.remove(field))
 }

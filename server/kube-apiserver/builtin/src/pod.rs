@@ -4,7 +4,7 @@ use crowsnest_registry::strategy::RequestContext;
 use serde_json::{Value, json};
 
 use super::defaults::pod::qos_class;
-use super::object::{at, copy, each, inside, items, number, put, set, text, unset};
+use super::object::{at, copy, each, inside, is_set, is_unset, items, number, put, text};
 use super::prepare::{copy_below, keep};
 
 /// Metadata that subresources other than `status` do not change.
@@ -77,11 +77,11 @@ fn status(old: &Value, new: &mut Value) {
     for field in ["deletionTimestamp", "ownerReferences"] {
         copy_below(old, new, "metadata", field);
     }
-    if !set(new, "status") {
+    if !is_set(new, "status") {
         put(new, "status", json!({}));
     }
     // The QoS class is set once at creation; writers of the status may omit it.
-    if unset(new, "status.qosClass") {
+    if is_unset(new, "status.qosClass") {
         copy_below(old, new, "status", "qosClass");
     }
     // Clients that do not know `observedGeneration` do not remove it.

@@ -1,10 +1,10 @@
 //! Preparation of objects before storage by the rules of their kind (`PrepareForCreate`, `PrepareForUpdate`).
 
-use crowsnest_registry::object::time;
+use crowsnest_registry::object::format_time;
 use crowsnest_registry::strategy::RequestContext;
 use serde_json::{Map, Value, json};
 
-use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
+use super::object::{at, copy, default, each, fields, inside, is_set, is_unset, items, put, take, text};
 use super::{apparmor, autoscaler, gated, pod, service};
 
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -38,7 +38,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
         "EndpointSlice" => drop_topology(&Value::Null, object),
         "Lease" => drop_lease_strategy(object),
         // Limit ranges without a name get a random one.
-        "LimitRange" if unset(object, "metadata.name") => {
+        "LimitRange" if is_unset(object, "metadata.name") => {
             let name = uuid::Uuid::new_v4().to_string();
             object["metadata"]["name"] = name.into();
         }
@@ -78,17 +78,19 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         ("PersistentVolumeClaim", "") => data_sources(old, new),
         ("ServiceAccount", "") => keep_secret_names(new),
         ("EndpointSlice", "") => drop_topology(old, new),
-        ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => drop_lease_strategy(new),
-        ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
+        ("Lease", "") if is_unset(old, "spec.strategy") && is_unset(old, "spec.preferredHolder") => {
+            drop_lease_strategy(new)
+        }
+        ("StatefulSet", "") if is_unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
             drop_max_unavailable(new)
         }
-        ("Node", "") if unset(old, "spec.configSource") => drop_config_source(new),
+        ("Node", "") if is_unset(old, "spec.configSource") => drop_config_source(new),
         ("CertificateSigningRequest", "") => copy(old, new, "spec"),
         ("CertificateSigningRequest", "approval") => {
             condition_times(ctx, old, new);
             let conditions = at(new, "status.conditions").clone();
             *new = keep(old, new, &["metadata"]);
-            if !set(new, "status") {
+            if !is_set(new, "status") {
                 put(new, "status", json!({}));
             }
             put(&mut new["status"], "conditions", conditions);
@@ -107,7 +109,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             stored_versions(new, before);
         }
         ("PersistentVolume", "status") => phase_time(old, new, ctx),
-        ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
+        ("Secret", _) if is_unset(new, "type") => copy(old, new, "type"),
         _ => {}
     }
 }
@@ -122,19 +124,19 @@ fn drop_config_source(node: &mut Value) {
 /// Synchronizes `dataSource` and `dataSourceRef` of a claim; the former supports only claims and snapshots.
 fn data_sources(old: &Value, claim: &mut Value) {
     const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
-    let known = set(old, "spec.dataSource") || set(old, "spec.dataSourceRef");
+    let known = is_set(old, "spec.dataSource") || is_set(old, "spec.dataSourceRef");
     let Some(spec) = inside(claim, "spec") else { return };
     // Data sources in other namespaces are behind a disabled feature gate.
-    if !text(spec, "dataSourceRef.namespace").is_empty() && !set(old, "spec.dataSourceRef") {
+    if !text(spec, "dataSourceRef.namespace").is_empty() && !is_set(old, "spec.dataSourceRef") {
         take(spec, "dataSourceRef");
     }
     let (kind, group) = (text(spec, "dataSource.kind"), text(spec, "dataSource.apiGroup"));
     let of_old = matches!((kind, group), ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS));
-    if !known && !set(spec, "dataSourceRef") && !of_old {
+    if !known && !is_set(spec, "dataSourceRef") && !of_old {
         take(spec, "dataSource");
     }
     // Claims created by older versions have only one of the fields.
-    if known && set(old, "spec.dataSource") != set(old, "spec.dataSourceRef") {
+    if known && is_set(old, "spec.dataSource") != is_set(old, "spec.dataSourceRef") {
         return;
     }
     let copy = |from: &Value| {
@@ -142,7 +144,7 @@ fn data_sources(old: &Value, claim: &mut Value) {
         ["kind", "name"].iter().for_each(|field| copy(from, &mut to, field));
         to
     };
-    match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {
+    match (is_set(spec, "dataSource"), is_set(spec, "dataSourceRef")) {
         (true, false) => put(spec, "dataSourceRef", copy(at(spec, "dataSource"))),
         (false, true) if text(spec, "dataSourceRef.namespace").is_empty() => {
             put(spec, "dataSource", copy(at(spec, "dataSourceRef")));
@@ -199,7 +201,7 @@ pub(super) fn copy_below(old: &Value, new: &mut Value, parent: &str, field: &str
 
 fn annotate(object: &mut Value, key: &str, value: &str) {
     let Some(metadata) = inside(object, "metadata") else { return };
-    if !set(metadata, "annotations") {
+    if !is_set(metadata, "annotations") {
         put(metadata, "annotations", json!({}));
     }
     put(&mut metadata["annotations"], key, value);
@@ -216,15 +218,15 @@ fn job(object: &mut Value) {
         let (uid, name) = (text(object, "metadata.uid").to_owned(), text(object, "metadata.name").to_owned());
         if let Some(spec) = inside(object, "spec") {
             for field in ["template", "selector"] {
-                if !set(spec, field) {
+                if !is_set(spec, field) {
                     put(spec, field, json!({}));
                 }
             }
             if let Some(template) = inside(spec, "template") {
-                if !set(template, "metadata") {
+                if !is_set(template, "metadata") {
                     put(template, "metadata", json!({}));
                 }
-                if !set(template, "metadata.labels") {
+                if !is_set(template, "metadata.labels") {
                     put(&mut template["metadata"], "labels", json!({}));
                 }
                 let labels = &mut template["metadata"]["labels"];
@@ -233,7 +235,7 @@ fn job(object: &mut Value) {
                     default(labels, &format!("batch.kubernetes.io/{key}"), value.clone());
                 }
             }
-            if !set(spec, "selector.matchLabels") {
+            if !is_set(spec, "selector.matchLabels") {
                 put(&mut spec["selector"], "matchLabels", json!({}));
             }
             default(&mut spec["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid", uid);
@@ -260,7 +262,7 @@ pub(super) fn with_owned_defaults(kind: &str, object: &Value) -> Option<Value> {
 }
 
 fn finalizer(object: &mut Value) {
-    if !set(object, "spec") {
+    if !is_set(object, "spec") {
         put(object, "spec", json!({}));
     }
     let mut finalizers = items(object, "spec.finalizers").to_vec();
@@ -286,7 +288,7 @@ fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
             stored.push(name.clone());
         }
     }
-    if !set(object, "status") {
+    if !is_set(object, "status") {
         put(object, "status", json!({}));
     }
     put(&mut object["status"], "storedVersions", stored);
@@ -313,12 +315,12 @@ fn keep_conditions(kind: &str, old: &Value, new: &mut Value) {
 /// Sets the missing timestamps of conditions.
 fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
     const LIST: &str = "status.conditions";
-    let now = Value::from(time(ctx.now));
+    let now = Value::from(format_time(ctx.now));
     each(new, LIST, |condition| {
-        if !set(condition, "lastUpdateTime") {
+        if !is_set(condition, "lastUpdateTime") {
             put(condition, "lastUpdateTime", now.clone());
         }
-        if set(condition, "lastTransitionTime") {
+        if is_set(condition, "lastTransitionTime") {
             return;
         }
         let same = |before: &&Value| ["type", "status"].iter().all(|field| at(before, field) == at(condition, field));
@@ -332,10 +334,10 @@ fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
 fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
     const TIME: &str = "status.lastPhaseTransitionTime";
     if at(old, "status.phase") == at(new, "status.phase") {
-        if unset(new, TIME) {
+        if is_unset(new, TIME) {
             copy_below(old, new, "status", "lastPhaseTransitionTime");
         }
-    } else if unset(new, TIME) || at(old, TIME) == at(new, TIME) {
+    } else if is_unset(new, TIME) || at(old, TIME) == at(new, TIME) {
         let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         put(&mut new["status"], "lastPhaseTransitionTime", now);
     }

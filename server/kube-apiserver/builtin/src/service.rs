@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, copy, each, inside, items, put, set, take, text, unset};
+use super::object::{at, copy, each, inside, is_set, is_unset, items, put, take, text};
 
 /// Sets fields that are derived from others.
 pub(super) fn set_derived_fields(object: &mut Value) {
@@ -28,7 +28,7 @@ pub(super) fn update(old: &Value, new: &mut Value) {
         clear_unused(&before, spec);
     }
     // The controller that removes the load balancer clears the status later; clients need not see the old value.
-    if text(new, "spec.type") != "LoadBalancer" && set(new, "status") {
+    if text(new, "spec.type") != "LoadBalancer" && is_set(new, "status") {
         put(&mut new["status"], "loadBalancer", json!({}));
     }
 }
@@ -62,17 +62,20 @@ fn keep_allocated(before: &Value, spec: &mut Value) {
         keep_addresses(before, spec);
     }
     if needs_node_ports(before) && needs_node_ports(spec) {
-        let (known, now) = (items(before, "ports").to_vec(), node_ports(spec));
-        let used: Vec<i64> = node_ports(before).into_iter().filter(|number| now.contains(number)).collect();
+        let (old_ports, new_numbers) = (items(before, "ports").to_vec(), node_ports(spec));
+        let used: Vec<i64> = node_ports(before).into_iter().filter(|number| new_numbers.contains(number)).collect();
         each(spec, "ports", |port| {
-            let other = known.iter().rfind(|other| text(other, "name") == text(port, "name"));
+            let other = old_ports.iter().rfind(|other| text(other, "name") == text(port, "name"));
             let number = other.map_or(0, node_port);
             if node_port(port) == 0 && number != 0 && !used.contains(&number) {
                 put(port, "nodePort", number);
             }
         });
     }
-    if needs_health_check_node_port(before) && needs_health_check_node_port(spec) && !set(spec, "healthCheckNodePort") {
+    if needs_health_check_node_port(before)
+        && needs_health_check_node_port(spec)
+        && !is_set(spec, "healthCheckNodePort")
+    {
         copy(before, spec, "healthCheckNodePort");
     }
 }
@@ -81,11 +84,11 @@ fn keep_addresses(before: &Value, spec: &mut Value) {
     // A client that changes only one of `clusterIP` and `clusterIPs` intends both.
     let changed = |field: &str| before.get(field) != spec.get(field);
     let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
-    if unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
+    if is_unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
         for field in ["clusterIP", "clusterIPs"] {
             copy(before, spec, field);
         }
-    } else if single && !list && !unset(spec, "clusterIP") {
+    } else if single && !list && !is_unset(spec, "clusterIP") {
         let mut addresses = items(spec, "clusterIPs").to_vec();
         let first = spec["clusterIP"].clone();
         match addresses.first_mut() {
@@ -93,11 +96,11 @@ fn keep_addresses(before: &Value, spec: &mut Value) {
             None => addresses.push(first),
         }
         put(spec, "clusterIPs", addresses);
-    } else if unset(spec, "clusterIP") {
+    } else if is_unset(spec, "clusterIP") {
         copy(before, spec, "clusterIP");
     }
     for field in ["ipFamilies", "ipFamilyPolicy"] {
-        if !set(spec, field) {
+        if !is_set(spec, field) {
             copy(before, spec, field);
         }
     }
@@ -114,10 +117,10 @@ fn clear_unused(before: &Value, spec: &mut Value) {
             take(spec, field);
         }
     }
-    let known = node_ports(before);
+    let old_numbers = node_ports(before);
     if needs_node_ports(before)
         && !needs_node_ports(spec)
-        && node_ports(spec).iter().all(|number| known.contains(number))
+        && node_ports(spec).iter().all(|number| old_numbers.contains(number))
     {
         each(spec, "ports", |port| drop(take(port, "nodePort")));
     }

@@ -7,11 +7,11 @@ use crowsnest_apimachinery::names::format::qualified_name;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
-use crowsnest_registry::validation::{kubernetes_finalizers, object_meta};
-use crowsnest_schema::apply::{Version, VersionSchemas};
+use crowsnest_registry::validation::{validate_kubernetes_finalizers, validate_object_meta};
+use crowsnest_schema::apply::{VersionSchemas, VersionState};
 use crowsnest_schema::decode::decode_value;
 use crowsnest_schema::set::SchemaSet;
-use crowsnest_schema::{SchemaRef, normalise};
+use crowsnest_schema::{SchemaRef, normalize};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -112,9 +112,9 @@ impl BuiltinStrategy {
         }
     }
 
-    fn normalise(&self, object: &mut Value) {
+    fn normalize(&self, object: &mut Value) {
         if let Some(schema) = self.schema() {
-            normalise(&schema, object);
+            normalize(&schema, object);
         }
     }
 }
@@ -137,17 +137,17 @@ fn finalizers(namespace: &Value) -> Vec<FieldError> {
 }
 
 impl VersionSchemas for BuiltinStrategy {
-    fn version(&self, api_version: &str) -> Version {
+    fn version(&self, api_version: &str) -> VersionState {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        SchemaSet::builtin().kind(group, version, self.kind).map_or(Version::Gone, Version::Known)
+        SchemaSet::builtin().kind(group, version, self.kind).map_or(VersionState::NotServed, VersionState::Served)
     }
 }
 
 impl Strategy for BuiltinStrategy {
     fn default(&self, object: &mut Value) {
-        self.normalise(object);
+        self.normalize(object);
         defaults::apply(self.group, self.version, self.kind, object);
-        self.normalise(object);
+        self.normalize(object);
     }
 
     fn with_owned_defaults(&self, object: &Value) -> Option<Value> {
@@ -166,7 +166,7 @@ impl Strategy for BuiltinStrategy {
             put(metadata, "generation", 1);
         }
         prepare::create(ctx, self.kind, object);
-        self.normalise(object);
+        self.normalize(object);
     }
 
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
@@ -198,27 +198,27 @@ impl Strategy for BuiltinStrategy {
                 None => drop(take(metadata, "generation")),
             }
         }
-        self.normalise(new);
+        self.normalize(new);
         if main && self.changed(old, new) {
             new["metadata"]["generation"] = json!(before.unwrap_or(0) + 1);
         }
     }
 
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        let mut errors = kubernetes_finalizers(object);
+        let mut errors = validate_kubernetes_finalizers(object);
         errors.extend(validate::create(ctx, self.group, self.kind, object));
         errors
     }
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        let mut errors = kubernetes_finalizers(new);
+        let mut errors = validate_kubernetes_finalizers(new);
         if WHOLE.contains(&self.kind)
             && ctx.subresource.is_empty()
             && let Some(metadata) = new.metadata()
         {
             let namespaced = !new.namespace().is_empty();
-            errors.extend(object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
-            errors.extend(kubernetes_finalizers(new));
+            errors.extend(validate_object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
+            errors.extend(validate_kubernetes_finalizers(new));
         }
         errors.extend(validate::update(ctx, self.group, self.kind, old, new));
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
@@ -229,7 +229,7 @@ impl Strategy for BuiltinStrategy {
 
     fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         match ctx.subresource.as_str() {
-            "" => warnings::of(self.group, self.kind, old, new),
+            "" => warnings::warnings_for(self.group, self.kind, old, new),
             _ => Vec::new(),
         }
     }
@@ -238,7 +238,7 @@ impl Strategy for BuiltinStrategy {
         !matches!((self.group, self.kind), ("", "Event") | ("policy", "PodDisruptionBudget"))
     }
 
-    fn deprecation(&self) -> Option<&str> {
+    fn deprecation_warning(&self) -> Option<&str> {
         match (self.group, self.kind) {
             ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
             ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
@@ -294,7 +294,7 @@ impl Strategy for BuiltinStrategy {
     fn prune(&self, object: &mut Value) {
         if let Some(schema) = self.schema() {
             let decoded = decode_value(object.clone(), &schema);
-            if decoded.wrong.is_none() {
+            if decoded.type_error.is_none() {
                 *object = decoded.object;
             }
         }

@@ -48,7 +48,7 @@ impl CatalogSnapshot {
     }
 
     /// One version of each group and resource: the storage version, or the first one.
-    pub fn preferred(&self) -> Vec<ResourceRef> {
+    pub fn preferred_versions(&self) -> Vec<ResourceRef> {
         let mut chosen: BTreeMap<(&str, &str), &ResourceRef> = BTreeMap::new();
         for resource in self.iter() {
             let key = (&*resource.gvr.group, &*resource.gvr.resource);
@@ -65,8 +65,8 @@ impl CatalogSnapshot {
 #[derive(Debug, Default)]
 pub struct Catalog {
     served: ArcSwap<CatalogSnapshot>,
-    change: Mutex<()>,
-    changed: watch::Sender<u64>,
+    edit_lock: Mutex<()>,
+    generation: watch::Sender<u64>,
 }
 
 impl Catalog {
@@ -80,7 +80,7 @@ impl Catalog {
         catalog
     }
 
-    pub fn served(&self) -> Arc<CatalogSnapshot> {
+    pub fn snapshot(&self) -> Arc<CatalogSnapshot> {
         self.served.load_full()
     }
 
@@ -90,7 +90,7 @@ impl Catalog {
 
     /// Notifies of changes; the value is the generation.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+        self.generation.subscribe()
     }
 
     /// Adds or replaces resources.
@@ -108,21 +108,21 @@ impl Catalog {
     }
 
     /// Replaces all versions of a resource in one step, so that no reader sees it missing.
-    pub fn replace(&self, group: &str, resource: &str, with: Vec<ResourceInfo>) {
+    pub fn replace(&self, group: &str, resource: &str, versions: Vec<ResourceInfo>) {
         self.edit(|served| {
             served.retain(|gvr, _| *gvr.group != *group || *gvr.resource != *resource);
-            for resource in with {
+            for resource in versions {
                 served.insert(resource.gvr.clone(), Arc::new(resource));
             }
         });
     }
 
     fn edit(&self, change: impl FnOnce(&mut BTreeMap<Gvr, ResourceRef>)) {
-        let _one_at_a_time = self.change.lock();
+        let _guard = self.edit_lock.lock();
         let mut next = CatalogSnapshot::clone(&self.served.load());
         change(&mut next.resources);
         next.generation += 1;
-        next.tables = next.preferred().into_iter().rev().map(|r| (r.table(), r)).collect();
+        next.tables = next.preferred_versions().into_iter().rev().map(|r| (r.table(), r)).collect();
         // Resources without `list`, such as `bindings`, only return objects of another kind.
         next.kinds = next
             .resources
@@ -132,6 +132,6 @@ impl Catalog {
             .collect();
         let generation = next.generation;
         self.served.store(Arc::new(next));
-        self.changed.send_replace(generation);
+        self.generation.send_replace(generation);
     }
 }

@@ -5,31 +5,31 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::error::Error;
-use crate::object::{Object, time};
+use crate::object::{Object, format_time};
 use crate::resource::ResourceRef;
-use crate::storage::{Body, Expect, ObjectKey, Record, Revision, Write};
+use crate::storage::{Body, ObjectKey, Precondition, Record, Revision, Write};
 use crate::strategy::RequestContext;
 use crate::{Registry, table, write_error};
-use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, Propagation};
+use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, PropagationPolicy};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Default grace period of pods in seconds.
-const POD_GRACE: i64 = 30;
+const DEFAULT_POD_GRACE_SECONDS: i64 = 30;
 
 /// Outcome of a delete request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deleted {
+pub enum DeleteOutcome {
     /// The object is marked for deletion and waits for finalizers, its kubelet or its namespace's content.
-    Waiting(Value),
+    Pending(Value),
     /// The object has been removed; its last state.
-    Gone(Value),
+    Removed(Value),
 }
 
-impl Deleted {
+impl DeleteOutcome {
     pub fn object(&self) -> &Value {
         match self {
-            Deleted::Waiting(object) | Deleted::Gone(object) => object,
+            DeleteOutcome::Pending(object) | DeleteOutcome::Removed(object) => object,
         }
     }
 }
@@ -51,13 +51,18 @@ impl Registry {
         name: &str,
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
-    ) -> ApiResult<Deleted> {
+    ) -> ApiResult<DeleteOutcome> {
         self.delete_object(resource, ctx, name, Some(name), options, warnings).await
     }
 
     /// Deletes a custom resource of a definition that is being deleted. Admission is skipped, as in Kubernetes: no
     /// policy or webhook can block the deletion of a definition.
-    pub async fn delete_raw(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<Deleted> {
+    pub async fn delete_raw(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+    ) -> ApiResult<DeleteOutcome> {
         self.delete_object(resource, ctx, name, None, &DeleteOptions::default(), &mut Vec::new()).await
     }
 
@@ -70,15 +75,15 @@ impl Registry {
         requested_name: Option<&str>,
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
-    ) -> ApiResult<Deleted> {
-        warnings.extend(warning(resource, options).map(str::to_owned));
+    ) -> ApiResult<DeleteOutcome> {
+        warnings.extend(propagation_warning(resource, options).map(str::to_owned));
         loop {
             let namespace = if resource.namespaced { ctx.namespace.as_str() } else { "" };
             let record = self.record(resource, namespace, name)?;
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
             check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
-            // An eviction was admitted itself.
+            // An eviction has passed admission itself.
             if let Some(requested_name) = requested_name.filter(|_| ctx.subresource != "eviction") {
                 let attributes = Attributes::new(ctx, resource, Operation::Delete, requested_name, &options.raw);
                 let attributes = Attributes { old: Some(&live), ..attributes };
@@ -92,39 +97,43 @@ impl Registry {
             let decision = decide(resource, ctx.now, options, &marked);
             if ctx.dry_run {
                 return Ok(match decision {
-                    Decision::Keep => Deleted::Waiting(live),
-                    Decision::Mark(object) => Deleted::Waiting(object),
-                    Decision::MarkAndRemove(object) => Deleted::Gone(object),
-                    Decision::Remove => Deleted::Gone(live),
+                    Decision::Keep => DeleteOutcome::Pending(live),
+                    Decision::Mark(object) => DeleteOutcome::Pending(object),
+                    Decision::MarkAndRemove(object) => DeleteOutcome::Removed(object),
+                    Decision::Remove => DeleteOutcome::Removed(live),
                 });
             }
             let key = ObjectKey::new(namespace, name);
             let write = |revision: Revision, body: Option<Body>| {
-                let write =
-                    Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body };
+                let write = Write {
+                    table: table(resource),
+                    key: key.clone(),
+                    precondition: Precondition::Revision(revision),
+                    body,
+                };
                 self.store.write(write)
             };
             let removal = match decision {
-                Decision::Keep => return Ok(Deleted::Waiting(live)),
+                Decision::Keep => return Ok(DeleteOutcome::Pending(live)),
                 Decision::Mark(mut object) => {
                     let body = self.encode(resource, &object).await?;
                     write(revision, Some(body)).await.map(|revision| {
                         object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
-                        Deleted::Waiting(object)
+                        DeleteOutcome::Pending(object)
                     })
                 }
                 Decision::MarkAndRemove(object) => {
                     let body = self.encode(resource, &object).await?;
                     match write(revision, Some(body)).await {
-                        Ok(revision) => write(revision, None).await.map(|_| Deleted::Gone(object)),
+                        Ok(revision) => write(revision, None).await.map(|_| DeleteOutcome::Removed(object)),
                         Err(error) => Err(error),
                     }
                 }
-                Decision::Remove => write(revision, None).await.map(|_| Deleted::Gone(live)),
+                Decision::Remove => write(revision, None).await.map(|_| DeleteOutcome::Removed(live)),
             };
             match removal {
                 Ok(deleted) => {
-                    if let (Deleted::Gone(object), Some(allocators)) = (&deleted, self.allocators(resource)) {
+                    if let (DeleteOutcome::Removed(object), Some(allocators)) = (&deleted, self.allocators(resource)) {
                         allocators.release(object);
                     }
                     return Ok(deleted);
@@ -148,11 +157,11 @@ impl Registry {
         let listed = self.list(resource, &ctx.namespace, list).await?;
         let mut deleted = Vec::with_capacity(listed.objects.len());
         for object in listed.objects {
-            let mut own = ctx.clone();
+            let mut object_ctx = ctx.clone();
             if resource.namespaced {
-                own.namespace = object.namespace().to_owned();
+                object_ctx.namespace = object.namespace().to_owned();
             }
-            match self.delete_object(resource, &own, object.name(), Some(""), options, warnings).await {
+            match self.delete_object(resource, &object_ctx, object.name(), Some(""), options, warnings).await {
                 Ok(_) => deleted.push(object),
                 Err(error) if error.is(crowsnest_apimachinery::status::Reason::NotFound) => {}
                 Err(error) => return Err(error),
@@ -185,37 +194,37 @@ pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, liv
 }
 
 fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions, live: &Value) -> Decision {
-    let core = |plural: &str| resource.gvr.group.is_empty() && *resource.gvr.resource == *plural;
+    let is_core = |plural: &str| resource.gvr.group.is_empty() && *resource.gvr.resource == *plural;
     let mut object = live.clone();
-    let wanted = finalizers(resource, options, live);
-    let changed = wanted != live.finalizers();
-    object.set_finalizers(wanted.clone());
-    if core("pods") {
+    let required = required_finalizers(resource, options, live);
+    let changed = required != live.finalizers();
+    object.set_finalizers(required.clone());
+    if is_core("pods") {
         return decide_pod(now, options, live, object, changed);
     }
     // A CRD ignores propagation policies, has no grace period, and keeps its generation.
     if !live.is_deleting() && is_definition(resource) {
         let mut object = live.clone();
-        object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+        object.metadata_mut().insert("deletionTimestamp".into(), format_time(now).into());
         return Decision::Mark(object);
     }
-    if core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
+    if is_core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
         if live.is_deleting() && !changed {
             return Decision::Keep;
         }
         if !live.is_deleting() {
-            object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+            object.metadata_mut().insert("deletionTimestamp".into(), format_time(now).into());
             object["status"]["phase"] = "Terminating".into();
         }
         return Decision::Mark(object);
     }
-    if wanted.is_empty() {
+    if required.is_empty() {
         return Decision::Remove;
     }
     if live.is_deleting() && !changed {
         return Decision::Keep;
     }
-    mark(&mut object, now, 0);
+    mark_for_deletion(&mut object, now, 0);
     Decision::Mark(object)
 }
 
@@ -230,82 +239,89 @@ fn decide_pod(
     mut object: Value,
     changed: bool,
 ) -> Decision {
-    let held = !object.finalizers().is_empty();
-    let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
+    let has_finalizers = !object.finalizers().is_empty();
+    let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(DEFAULT_POD_GRACE_SECONDS);
     // Negative values mean one second, the shortest grace period.
-    let requested = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
-    let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let grace = if unscheduled || finished { 0 } else { requested };
+    let requested = Some(options.grace_period_seconds.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
+    let is_finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let grace = if is_unscheduled || is_finished { 0 } else { requested };
     if live.is_deleting() {
-        let current = live.grace_period().unwrap_or(0);
-        let shorter = options.grace.is_some() && requested < current;
-        if current == 0 && !held {
+        let current = live.grace_period_seconds().unwrap_or(0);
+        let is_shorter = options.grace_period_seconds.is_some() && requested < current;
+        if current == 0 && !has_finalizers {
             return Decision::Remove;
         }
-        if !shorter {
+        if !is_shorter {
             return if changed { Decision::Mark(object) } else { Decision::Keep };
         }
-        let (began, grace) = shortened(now, live, current, requested);
+        let (start, grace) = shorten_grace_period(now, live, current, requested);
         object.metadata_mut().remove("deletionTimestamp");
-        mark(&mut object, began, grace);
-        return if requested == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) };
+        mark_for_deletion(&mut object, start, grace);
+        return if requested == 0 && !has_finalizers {
+            Decision::MarkAndRemove(object)
+        } else {
+            Decision::Mark(object)
+        };
     }
     object.metadata_mut().remove("deletionTimestamp");
-    mark(&mut object, now, grace);
-    if grace == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) }
+    mark_for_deletion(&mut object, now, grace);
+    if grace == 0 && !has_finalizers { Decision::MarkAndRemove(object) } else { Decision::Mark(object) }
 }
 
-/// Start and length of a shortened grace period. A period that is already over ends now, after at most one second.
-fn shortened(now: jiff::Timestamp, live: &Value, current: i64, requested: i64) -> (jiff::Timestamp, i64) {
+/// Returns start and length in seconds of a shortened grace period. If it would be over already, it ends now and lasts at most
+/// one second.
+fn shorten_grace_period(now: jiff::Timestamp, live: &Value, current: i64, requested: i64) -> (jiff::Timestamp, i64) {
     let seconds = jiff::SignedDuration::from_secs;
     let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
-    let began = due.checked_sub(seconds(current)).unwrap_or(now);
-    if began.checked_add(seconds(requested)).is_ok_and(|due| due >= now) {
-        return (began, requested);
+    let start = due.checked_sub(seconds(current)).unwrap_or(now);
+    if start.checked_add(seconds(requested)).is_ok_and(|due| due >= now) {
+        return (start, requested);
     }
     let grace = requested.min(1);
     (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
 }
 
 /// Sets the deletion metadata; increments the generation once, for kinds that have one.
-fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
+fn mark_for_deletion(object: &mut Value, now: jiff::Timestamp, grace: i64) {
     let generation = object.generation();
-    let first = object.grace_period().is_none();
+    let is_first_mark = object.grace_period_seconds().is_none();
     let due = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
     let metadata = object.metadata_mut();
-    if first && generation > 0 {
+    if is_first_mark && generation > 0 {
         metadata.insert("generation".into(), json!(generation + 1));
     }
-    metadata.entry("deletionTimestamp").or_insert_with(|| time(due).into());
+    metadata.entry("deletionTimestamp").or_insert_with(|| format_time(due).into());
     metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
 }
 
 /// Kinds whose dependents are orphaned by default, for compatibility with clients older than the garbage collector.
-fn leaves_dependents(resource: &ResourceRef) -> bool {
+fn orphans_dependents_by_default(resource: &ResourceRef) -> bool {
     matches!((&*resource.gvr.group, &*resource.gvr.resource), ("batch", "jobs") | ("", "replicationcontrollers"))
 }
 
 /// Warning for the deletion of a job without a propagation policy.
-fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
-    let untold = options.propagation.is_none() && options.orphan_dependents.is_none();
-    (untold && &*resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
+fn propagation_warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
+    let has_no_policy = options.propagation.is_none() && options.orphan_dependents.is_none();
+    (has_no_policy && &*resource.gvr.resource == "jobs" && orphans_dependents_by_default(resource)).then_some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
     )
 }
 
 /// The finalizers that the propagation policy requires.
-fn finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
+fn required_finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
     let mut current = live.finalizers();
-    let has = |name: &str| current.iter().any(|f| f == name);
+    let has_finalizer = |name: &str| current.iter().any(|f| f == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
         (Some(orphan), _) => (orphan, false),
-        (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
-        (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
-        (None, None) => (leaves_dependents(resource), false),
+        (None, Some(policy)) => (policy == PropagationPolicy::Orphan, policy == PropagationPolicy::Foreground),
+        (None, None) if has_finalizer(ORPHAN) || has_finalizer(FOREGROUND) => {
+            (has_finalizer(ORPHAN), has_finalizer(FOREGROUND))
+        }
+        (None, None) => (orphans_dependents_by_default(resource), false),
     };
-    for (name, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
-        if !wanted {
+    for (name, is_required) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
+        if !is_required {
             current.retain(|f| f != name);
         } else if !current.iter().any(|f| f == name) {
             current.push(name.to_owned());

@@ -11,7 +11,7 @@ use crate::storage::Revision;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the object already exists")]
-    Exists,
+    AlreadyExists,
     #[error("the object does not exist")]
     NotFound,
     #[error("the object is at revision {current}")]
@@ -20,15 +20,15 @@ pub enum Error {
     #[error("too old resource version: {requested} ({oldest})")]
     Expired { requested: Revision, oldest: Revision },
     #[error("cannot decode a stored object: {0}")]
-    Damaged(String),
+    Corrupt(String),
     #[error("the object nests deeper than {} levels", crowsnest_apimachinery::nesting::MAX_DEPTH)]
     TooDeep,
-    #[error("the object has {size} bytes; the limit is {}", crate::storage::MAX_STORED)]
+    #[error("the object has {size} bytes; the limit is {}", crate::storage::MAX_OBJECT_BYTES)]
     TooLarge { size: usize },
     #[error("the store is closed")]
     Closed,
     #[error("the store accepts no writes because a commit failed: {0}")]
-    Failed(String),
+    WritesDisabled(String),
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
     #[error("data directory {path} has version {found}; this program supports versions up to {known}")]

@@ -40,15 +40,15 @@ use crate::connect::Connect;
 use crate::error::Error;
 use crate::object::Object;
 use crate::resource::ResourceRef;
-use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
+use crate::storage::{EventCache, ObjectKey, Record, ResourceKey, Store};
 use crate::strategy::Allocators;
 use crowsnest_apimachinery::names::Gvr;
 
-pub use delete::Deleted;
-pub use list::parse_version;
+pub use delete::DeleteOutcome;
+pub use list::parse_resource_version;
 pub use list::{List, Page};
-pub use update::{Change, CreateReview, Edit};
-pub use watch::{EventForm, Watch};
+pub use update::{Change, CreateAuthorizer, Edit};
+pub use watch::{EventEncoder, Watch};
 
 /// Group and plural of a resource.
 type GroupResource = (String, String);
@@ -60,10 +60,10 @@ pub struct Registry {
     admission: ArcSwap<Vec<Arc<dyn Admission>>>,
     allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
     connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
-    /// A weak reference, because the reviewer reads its rules from this registry.
-    pub(crate) create_review: OnceLock<Weak<dyn CreateReview>>,
-    /// Event lines shared by watches.
-    pub recent: Recent,
+    /// A weak reference, because the authorizer reads its rules from this registry.
+    pub(crate) create_authorizer: OnceLock<Weak<dyn CreateAuthorizer>>,
+    /// Encoded events that watches share.
+    pub event_cache: EventCache,
 }
 
 impl std::fmt::Debug for Registry {
@@ -80,8 +80,8 @@ impl Registry {
             admission: ArcSwap::default(),
             allocators: RwLock::default(),
             connects: RwLock::default(),
-            create_review: OnceLock::new(),
-            recent: Recent::default(),
+            create_authorizer: OnceLock::new(),
+            event_cache: EventCache::default(),
         }
     }
 
@@ -90,9 +90,9 @@ impl Registry {
         self.admission.store(Arc::new(chain));
     }
 
-    /// Sets the reviewer of updates and patches that create an object. Further calls have no effect.
-    pub fn set_create_review(&self, review: Weak<dyn CreateReview>) {
-        let _ = self.create_review.set(review);
+    /// Sets the authorizer of updates and patches that create an object. Further calls have no effect.
+    pub fn set_create_authorizer(&self, authorizer: Weak<dyn CreateAuthorizer>) {
+        let _ = self.create_authorizer.set(authorizer);
     }
 
     pub fn set_allocators(&self, group: &str, resource: &str, allocators: Arc<dyn Allocators>) {
@@ -100,11 +100,11 @@ impl Registry {
     }
 
     /// Registers the handler of a connect subresource such as `log`, `exec` or `proxy`.
-    pub fn set_connect(&self, group: &str, resource: &str, subresource: &str, connect: Arc<dyn Connect>) {
+    pub fn register_connect(&self, group: &str, resource: &str, subresource: &str, connect: Arc<dyn Connect>) {
         self.connects.write().insert(((group.into(), resource.into()), subresource.into()), connect);
     }
 
-    pub fn connect(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Connect>> {
+    pub fn connect_handler(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Connect>> {
         self.connects.read().get(&((group.into(), resource.into()), subresource.into())).cloned()
     }
 
@@ -133,23 +133,23 @@ impl Registry {
 
     /// Parses records, converts them to the version of the resource and applies defaults.
     pub(crate) async fn decode_all(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
-        let wanted = resource.gvr.api_version();
+        let api_version = resource.gvr.api_version();
         let mut objects = Vec::with_capacity(records.len());
         let mut other_versions = Vec::new();
-        let as_stored = resource.strategy.serves_stored();
+        let serves_stored = resource.strategy.serves_stored();
         for record in &records {
-            let object = record.body.value(record.revision).map_err(storage_error)?;
-            if record.body.api_version() != wanted {
+            let object = record.body.decode(record.revision).map_err(storage_error)?;
+            if record.body.api_version() != api_version {
                 other_versions.push(objects.len());
             }
             objects.push(object);
         }
-        if as_stored && other_versions.is_empty() {
+        if serves_stored && other_versions.is_empty() {
             return Ok(objects);
         }
         if !other_versions.is_empty() {
             let convert = other_versions.iter().map(|i| std::mem::take(&mut objects[*i])).collect();
-            let converted = resource.strategy.convert(convert, &wanted).await?;
+            let converted = resource.strategy.convert(convert, &api_version).await?;
             for (i, mut object) in other_versions.iter().zip(converted) {
                 resource.strategy.default_converted(&mut object);
                 objects[*i] = object;
@@ -176,7 +176,7 @@ impl Registry {
     }
 
     /// The object as a read after this write returns it: converted to the storage version and back.
-    pub(crate) async fn as_stored(
+    pub(crate) async fn read_back(
         &self,
         resource: &ResourceRef,
         key: ObjectKey,
@@ -188,13 +188,13 @@ impl Registry {
             return self.decode(resource, Record { key, revision, body }).await;
         }
         object["metadata"]["resourceVersion"] = revision.to_string().into();
-        Ok(as_read(resource, object))
+        Ok(apply_read_defaults(resource, object))
     }
 
-    /// Like `as_stored` for an object that is not written; its resourceVersion is kept.
-    pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
+    /// Like `read_back` for an object that is not written; its resourceVersion is kept.
+    pub(crate) async fn read_back_unwritten(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
         if *resource.storage_version == *resource.gvr.version {
-            return Ok(as_read(resource, object));
+            return Ok(apply_read_defaults(resource, object));
         }
         let body = self.encode(resource, &object).await?;
         let key = ObjectKey::new(object.namespace(), object.name());
@@ -251,16 +251,16 @@ pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
 }
 
 /// The Scale of an object; 404 if its resource has no scale subresource.
-pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
+pub fn get_scale(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
     let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
     if !scale::has_replicas(paths, object) {
         return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
     }
-    Ok(scale::of(paths, object))
+    Ok(scale::from_parent(paths, object))
 }
 
 /// Applies the defaults that a read applies to an object in its storage version.
-fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
+fn apply_read_defaults(resource: &ResourceRef, mut object: Value) -> Value {
     if !resource.strategy.serves_stored() {
         resource.strategy.default(&mut object);
     }
@@ -268,7 +268,7 @@ fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
 }
 
 /// An error that kube-apiserver reports with status 500 and without a reason.
-pub fn unexpected(message: impl Into<String>) -> ApiError {
+pub fn error_without_reason(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
@@ -288,41 +288,41 @@ pub fn storage_error(error: Error) -> ApiError {
     }
 }
 
-pub(crate) const MODIFIED: &str =
+pub(crate) const MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// Converts the store's error for the write of one object.
 pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> ApiError {
     let Gvr { group, resource, .. } = &resource.gvr;
     match error {
-        Error::Exists => ApiError::already_exists(group, resource, name),
+        Error::AlreadyExists => ApiError::already_exists(group, resource, name),
         Error::NotFound => ApiError::not_found(group, resource, name),
-        Error::Conflict { .. } => ApiError::conflict(group, resource, name, MODIFIED),
+        Error::Conflict { .. } => ApiError::conflict(group, resource, name, MODIFIED_MESSAGE),
         other => storage_error(other),
     }
 }
 
 /// Returns a 422 error for an invalid object, unless `errors` is empty.
-pub(crate) fn invalid(
+pub(crate) fn reject_invalid(
     resource: &ResourceRef,
     name: &str,
     errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
-    invalid_kind(resource, &resource.kind, name, errors)
+    reject_invalid_kind(resource, &resource.kind, name, errors)
 }
 
-/// Like [`invalid`], with the kind that the object claims: a custom object may have a wrong one.
-pub(crate) fn invalid_object(
+/// Like [`reject_invalid`], with the kind in the object, which may be wrong in a custom object.
+pub(crate) fn reject_invalid_object(
     resource: &ResourceRef,
     object: &Value,
     errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
     let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    invalid_kind(resource, kind, name, errors)
+    reject_invalid_kind(resource, kind, name, errors)
 }
 
-fn invalid_kind(
+fn reject_invalid_kind(
     resource: &ResourceRef,
     kind: &str,
     name: &str,

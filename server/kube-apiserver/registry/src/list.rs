@@ -12,15 +12,15 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::resource::ResourceRef;
 use crate::storage::{ListRange, ObjectKey, Record, Revision};
-use crate::{Registry, storage_error, table, unexpected};
+use crate::{Registry, error_without_reason, storage_error, table};
 use crowsnest_apimachinery::request::options::ListOptions;
 
 /// Time limit for reaching a requested revision that is newer than the current one.
 const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Records filtered per step.
-const CHUNK: usize = 1000;
+const CHUNK_SIZE: usize = 1000;
 
-/// A page of a list: decoded objects or records.
+/// A page of a list, of decoded objects or of records.
 #[derive(Debug, Clone)]
 pub struct List<T = Value> {
     pub objects: Vec<T>,
@@ -40,7 +40,7 @@ struct Start {
 
 impl Registry {
     pub async fn list(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<List> {
-        self.decode_page(resource, self.page(resource, namespace, options).await?).await
+        self.decode_page(resource, self.list_records(resource, namespace, options).await?).await
     }
 
     /// Decodes the objects of a page.
@@ -64,31 +64,41 @@ impl Registry {
     }
 
     /// The records that a list selects.
-    pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
+    pub async fn list_records(
+        &self,
+        resource: &ResourceRef,
+        namespace: &str,
+        options: &ListOptions,
+    ) -> ApiResult<Page> {
         check_fields(resource, &options.fields)?;
-        let start = self.start(namespace, options).await?;
+        let start = self.resolve_start(namespace, options).await?;
         if let (None, None, Some(name)) = (start.at, &start.after, options.fields.required_value("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
         {
             return self.get_by_key(resource, namespace, name, options).await;
         }
-        let everything = options.selects_everything();
+        let selects_everything = options.selects_everything();
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let (mut at, mut after) = (start.at, start.after);
         let mut objects = Vec::new();
         loop {
-            let chunk = if everything { limit } else { CHUNK };
+            let chunk = if selects_everything { limit } else { CHUNK_SIZE };
             let read = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
             let (revision, remaining) = (read.revision, read.remaining);
             let last = read.records.last().map(|record| record.key.clone());
             let count = read.records.len();
-            for (index, record) in self.matching(resource, options, read.records).await? {
+            for (index, record) in self.filter_records(resource, options, read.records).await? {
                 let left = count - index - 1 + remaining;
                 objects.push(record);
                 if objects.len() == limit && left > 0 {
                     let key = objects.last().map_or("", |record| record.key.as_str());
-                    let continue_token = encode_token(signed(revision), key, namespace);
-                    return Ok(Page { objects, revision, continue_token, remaining: everything.then_some(left) });
+                    let continue_token = encode_token(to_signed(revision), key, namespace);
+                    return Ok(Page {
+                        objects,
+                        revision,
+                        continue_token,
+                        remaining: selects_everything.then_some(left),
+                    });
                 }
             }
             if remaining == 0 {
@@ -111,14 +121,14 @@ impl Registry {
     ) -> ApiResult<Page> {
         let revision = self.store.revision();
         let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
-        let found = self.matching(resource, options, record.into_iter().collect()).await?;
-        let objects = found.into_iter().map(|(_, record)| record).collect();
+        let matching = self.filter_records(resource, options, record.into_iter().collect()).await?;
+        let objects = matching.into_iter().map(|(_, record)| record).collect();
         Ok(Page { objects, revision, continue_token: String::new(), remaining: None })
     }
 
     /// The records that match the selectors, with their positions. Objects are decoded only for field selectors
     /// beyond the key.
-    pub(crate) async fn matching(
+    pub(crate) async fn filter_records(
         &self,
         resource: &ResourceRef,
         options: &ListOptions,
@@ -127,10 +137,10 @@ impl Registry {
         if options.selects_everything() {
             return Ok(records.into_iter().enumerate().collect());
         }
-        let mut candidates = candidates(options, records)?;
+        let mut candidates = filter_by_key_and_labels(options, records)?;
         if !is_decided_by_key(&options.fields) {
-            let whole = candidates.iter().map(|(_, record)| record.clone()).collect();
-            let mut decoded = self.decode_listed(resource, whole).await?.into_iter();
+            let records = candidates.iter().map(|(_, record)| record.clone()).collect();
+            let mut decoded = self.decode_listed(resource, records).await?.into_iter();
             candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
         }
         Ok(candidates)
@@ -148,9 +158,9 @@ impl Registry {
         self.store.list(&table(resource), namespace, ListRange { at, after, limit }).map_err(|error| {
             match (error, after) {
                 (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => {
-                    ApiError::expired_continue(encode_token(LATEST, after.as_str(), namespace))
+                    ApiError::expired_continue(encode_token(LATEST_REVISION, after.as_str(), namespace))
                 }
-                (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
+                (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED_MESSAGE),
                 (other, _) => storage_error(other),
             }
         })
@@ -161,7 +171,7 @@ impl Registry {
         Ok(self.list(resource, "", &ListOptions::default()).await?.objects)
     }
 
-    async fn start(&self, namespace: &str, options: &ListOptions) -> ApiResult<Start> {
+    async fn resolve_start(&self, namespace: &str, options: &ListOptions) -> ApiResult<Start> {
         if let Some(token) = &options.continue_token {
             if !options.resource_version.is_empty() && options.resource_version != "0" {
                 let text = "specifying resource version is not allowed when using continue";
@@ -170,18 +180,18 @@ impl Registry {
             let (revision, key) = decode_token(token, namespace)?;
             return Ok(Start { at: Revision::try_from(revision).ok(), after: Some(key) });
         }
-        let revision = parse_version(&options.resource_version)
+        let revision = parse_resource_version(&options.resource_version)
             .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
         if revision == 0 {
             return Ok(Start { at: None, after: None });
         }
-        self.reach(revision).await?;
-        let exact = options.version_match == "Exact" || (options.version_match.is_empty() && options.limit > 0);
-        Ok(Start { at: exact.then_some(revision), after: None })
+        self.wait_for_revision(revision).await?;
+        let is_exact = options.version_match == "Exact" || (options.version_match.is_empty() && options.limit > 0);
+        Ok(Start { at: is_exact.then_some(revision), after: None })
     }
 
     /// Waits until the server has reached `revision`; 504 on timeout.
-    pub async fn reach(&self, revision: Revision) -> ApiResult<()> {
+    pub async fn wait_for_revision(&self, revision: Revision) -> ApiResult<()> {
         let current = self.store.revision();
         if revision <= current {
             return Ok(());
@@ -201,31 +211,31 @@ impl Registry {
 }
 
 /// Filters records by labels and key without decoding them; returns them with their positions.
-fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
-    let mut kept = Vec::new();
+fn filter_by_key_and_labels(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
+    let mut matching = Vec::new();
     for (index, record) in records.into_iter().enumerate() {
-        let labelled = || match options.labels.is_empty() {
+        let labels_match = || match options.labels.is_empty() {
             true => Ok(true),
             false => record.body.labels().map(|labels| options.labels.matches_json(labels.as_ref())),
         };
-        if may_match(&options.fields, &record.key) && labelled().map_err(storage_error)? {
-            kept.push((index, record));
+        if may_match(&options.fields, &record.key) && labels_match().map_err(storage_error)? {
+            matching.push((index, record));
         }
     }
-    Ok(kept)
+    Ok(matching)
 }
 
-fn signed(revision: Revision) -> i64 {
+fn to_signed(revision: Revision) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
 
 /// `ParseResourceVersion`: empty and 0 mean any revision.
-pub fn parse_version(text: &str) -> ApiResult<Revision> {
+pub fn parse_resource_version(text: &str) -> ApiResult<Revision> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        unexpected(format!(
+        error_without_reason(format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         ))
     })
@@ -241,11 +251,11 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
         if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
             continue;
         }
-        let custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
-        let job = &*resource.gvr.group == "batch" && resource.kind == "Job";
-        return Err(ApiError::bad_request(if job {
+        let is_custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
+        let is_job = &*resource.gvr.group == "batch" && resource.kind == "Job";
+        return Err(ApiError::bad_request(if is_job {
             format!("field label {path:?} not supported for Job")
-        } else if known.is_empty() && !custom {
+        } else if known.is_empty() && !is_custom {
             format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {path}")
@@ -270,7 +280,7 @@ fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> boo
 }
 
 /// The key field that a path names, if any.
-pub(super) fn of_key<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
+pub(super) fn key_field<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
     match path {
         "metadata.name" => Some(key.name()),
         "metadata.namespace" => Some(key.namespace()),
@@ -285,19 +295,19 @@ pub(super) fn is_decided_by_key(fields: &FieldSelector) -> bool {
 
 /// False if the key does not match the field selector.
 pub(super) fn may_match(fields: &FieldSelector, key: &ObjectKey) -> bool {
-    fields.requirements().iter().all(|r| of_key(key, &r.field).is_none_or(|value| (value == r.value) == r.equals))
+    fields.requirements().iter().all(|r| key_field(key, &r.field).is_none_or(|value| (value == r.value) == r.is_equal))
 }
 
 /// Placeholder for the revision in a continue token: the list continues at the current revision.
-const LATEST: i64 = -1;
-const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const LATEST_REVISION: i64 = -1;
+const EXPIRED_MESSAGE: &str = "The resourceVersion for the provided list is too old.";
 
 fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
     let start = if namespace.is_empty() { key } else { key.split_once('/').map_or(key, |(_, name)| name) };
     URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")}).to_string())
 }
 
-/// Decodes a continue token. The revision is negative for [`LATEST`].
+/// Decodes a continue token. The revision is negative for [`LATEST_REVISION`].
 fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
     let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
@@ -318,14 +328,14 @@ fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
         let why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
         invalid(why.into())
     })?;
-    let given = token["start"].as_str().unwrap_or_default();
-    if given.is_empty() {
+    let encoded_start = token["start"].as_str().unwrap_or_default();
+    if encoded_start.is_empty() {
         return Err(invalid("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into()));
     }
-    let start = given.trim_end_matches('\u{0}');
+    let start = encoded_start.trim_end_matches('\u{0}');
     // Rejects keys outside the prefix of the list.
     if start.trim_start_matches('/').split('/').any(|part| ["", ".", ".."].contains(&part)) {
-        return Err(invalid(format!("continue key is not valid: {given}")));
+        return Err(invalid(format!("continue key is not valid: {encoded_start}")));
     }
     let key = if namespace.is_empty() { ObjectKey::from_stored(start) } else { ObjectKey::new(namespace, start) };
     Ok((revision, key))

@@ -40,7 +40,7 @@ pub trait Object {
     fn is_deleting(&self) -> bool {
         self.metadata().and_then(|m| m.get("deletionTimestamp")).is_some_and(|t| !t.is_null())
     }
-    fn grace_period(&self) -> Option<i64> {
+    fn grace_period_seconds(&self) -> Option<i64> {
         self.metadata()?.get("deletionGracePeriodSeconds")?.as_i64()
     }
     fn generation(&self) -> i64 {
@@ -70,6 +70,6 @@ impl Object for Value {
 }
 
 /// Formats a `metav1.Time`: UTC, whole seconds.
-pub fn time(at: jiff::Timestamp) -> String {
+pub fn format_time(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -4,12 +4,12 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::negotiate::unsupported_media_type;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::Schema;
-use crowsnest_schema::apply::{self, Apply, Stop, Versions};
+use crowsnest_schema::apply::{self, Apply, ApplyError, Versions};
 use crowsnest_schema::decode::Expected;
 use crowsnest_schema::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
 use serde_json::Value;
 
-use crate::create::manager;
+use crate::create::field_manager;
 use crate::object::Object;
 use crate::resource::ResourceRef;
 use crate::strategy::{RequestContext, StrategyRef};
@@ -26,12 +26,12 @@ pub enum Patch {
 
 impl Patch {
     /// True for server-side apply, which creates missing objects.
-    pub fn creates(&self) -> bool {
+    pub fn creates_missing(&self) -> bool {
         matches!(self, Patch::Apply(_))
     }
 
     /// True if the patch contains a resourceVersion.
-    pub fn names_version(&self, _live: &Value) -> bool {
+    pub fn has_resource_version(&self) -> bool {
         match self {
             Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => {
                 !patch.value.resource_version().is_empty()
@@ -56,7 +56,7 @@ impl Patch {
         let absent = Value::Null;
         let base = live.unwrap_or(&absent);
         let strict = options.field_validation == FieldValidation::Strict;
-        let (patched, found) = match self {
+        let (patched, decode_findings) = match self {
             Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict),
             Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict),
             Patch::Strategic(patch) => match &schema {
@@ -81,9 +81,9 @@ impl Patch {
             },
             Patch::Apply(config) => {
                 let api_version = resource.gvr.api_version();
-                check_applied(&api_version, &resource.kind, &config.value)?;
-                let manager = manager(resource, ctx, options, &api_version);
-                let applied = settle(strategy, |versions| {
+                check_config_type(&api_version, &resource.kind, &config.value)?;
+                let manager = field_manager(resource, ctx, options, &api_version);
+                let applied = run_with_conversions(strategy, |versions| {
                     Apply {
                         versions,
                         schema: schema.as_deref(),
@@ -95,14 +95,14 @@ impl Patch {
                     .run()
                 });
                 let applied = applied.await?;
-                check_repeated(config, options)?;
+                check_duplicate_keys(config, options)?;
                 return match schema.as_deref().filter(|schema| schema.name.is_some()) {
-                    Some(schema) => typed(schema, applied),
+                    Some(schema) => decode_typed(schema, applied),
                     None => Ok(applied),
                 };
             }
         };
-        let reading = Reading { shown: None, strict, found };
+        let reading = Reading { shown: None, strict, found: decode_findings };
         if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
             let expected = Expected {
                 group: &resource.gvr.group,
@@ -141,7 +141,7 @@ impl Patch {
                 (patched, patch)
             }
             Patch::Apply(config) => {
-                check_applied("autoscaling/v1", "Scale", &config.value)?;
+                check_config_type("autoscaling/v1", "Scale", &config.value)?;
                 apply::check_config(Some(schema), &config.value)?;
                 (merge_patch(scale, &config.value)?, config)
             }
@@ -157,30 +157,30 @@ impl Patch {
     }
 }
 
-/// Runs `decide` repeatedly, with the conversions between versions that it requests.
-pub(crate) async fn settle<T>(
+/// Runs `attempt` repeatedly until it needs no further conversion between versions.
+pub(crate) async fn run_with_conversions<T>(
     strategy: &StrategyRef,
-    mut decide: impl FnMut(&Versions<'_>) -> Result<T, Stop>,
+    mut attempt: impl FnMut(&Versions<'_>) -> Result<T, ApplyError>,
 ) -> ApiResult<T> {
-    let mut versions = Versions::of(&**strategy);
+    let mut versions = Versions::new(&**strategy);
     loop {
-        let conversion = match decide(&versions) {
+        let conversion = match attempt(&versions) {
             Ok(decided) => return Ok(decided),
-            Err(Stop::Refused(error)) => return Err(error),
-            Err(Stop::Needs(conversion)) => conversion,
+            Err(ApplyError::Failed(error)) => return Err(error),
+            Err(ApplyError::ConversionRequired(conversion)) => conversion,
         };
-        let converted = strategy.convert_part(vec![conversion.object.clone()], &conversion.to).await;
+        let converted = strategy.convert_partial(vec![conversion.object.clone()], &conversion.to).await;
         let one = converted.and_then(|converted| {
-            converted.into_iter().next().ok_or_else(|| ApiError::internal("a conversion gave no object"))
+            converted.into_iter().next().ok_or_else(|| ApiError::internal("conversion returned no object"))
         });
-        versions.learn(conversion, one);
+        versions.add(conversion, one);
     }
 }
 
 /// Decodes an applied configuration by its schema, which normalizes quantities and validates base64.
-fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
+fn decode_typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
     let decoded = crowsnest_schema::decode::decode_value(applied, schema);
-    let Some(wrong) = decoded.wrong else { return Ok(decoded.object) };
+    let Some(wrong) = decoded.type_error else { return Ok(decoded.object) };
     let object = &decoded.object;
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -196,15 +196,15 @@ fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
 
 /// Rejects patches that change the kind or version of a custom resource.
 fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<()> {
-    let wanted = resource.gvr.api_version();
+    let expected = resource.gvr.api_version();
     let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
-    let api_version = patched.get("apiVersion").and_then(Value::as_str).unwrap_or(&wanted);
+    let api_version = patched.get("apiVersion").and_then(Value::as_str).unwrap_or(&expected);
     let mut errors = Vec::new();
     if kind != resource.kind {
         errors.push(FieldError::invalid("kind", kind, format!("must be {}", resource.kind)));
     }
-    if api_version != wanted {
-        errors.push(FieldError::invalid("apiVersion", api_version, format!("must be {wanted}")));
+    if api_version != expected {
+        errors.push(FieldError::invalid("apiVersion", api_version, format!("must be {expected}")));
     }
     if errors.is_empty() {
         return Ok(());
@@ -214,7 +214,7 @@ fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<
 }
 
 /// Rejects duplicate keys in an applied configuration when field validation is strict.
-fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
+fn check_duplicate_keys(config: &Body, options: &WriteOptions) -> ApiResult<()> {
     if options.field_validation == FieldValidation::Strict && !config.strict.is_empty() {
         let why = format!("yaml: unmarshal errors:\n  {}", config.strict.join("\n  "));
         return Err(ApiError::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
@@ -223,14 +223,14 @@ fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
 }
 
 /// Requires the expected kind and version in an applied configuration.
-fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<()> {
+fn check_config_type(expected_api_version: &str, expected_kind: &str, config: &Value) -> ApiResult<()> {
     let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
     if managed.is_some_and(Value::is_array) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if api_version == wanted && kind == wanted_kind {
+    if api_version == expected_api_version && kind == expected_kind {
         return Ok(());
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 use crate::object::Object;
 use crate::resource::{ResourceRef, ScalePaths};
 
-fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+fn get_at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     unstructured::at(object, path.trim_start_matches('.'))
 }
 
-fn put(object: &mut Value, path: &str, value: Value) {
+fn set_at(object: &mut Value, path: &str, value: Value) {
     let mut slot = object;
     for key in path.trim_start_matches('.').split('.') {
         if !slot.is_object() {
@@ -26,36 +26,36 @@ fn put(object: &mut Value, path: &str, value: Value) {
 
 /// True if the object has a number of replicas; built-in kinds always have one.
 pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
-    at(object, &paths.spec_replicas).is_some_and(Value::is_number)
+    get_at(object, &paths.spec_replicas).is_some_and(Value::is_number)
 }
 
 /// Value of `spec.replicas` in a Scale whose parent has none, so that a change can be detected: the minimum of
 /// `int32`.
-pub(crate) const UNSET: i64 = i32::MIN as i64;
+pub(crate) const UNSET_REPLICAS: i64 = i32::MIN as i64;
 
 /// The `autoscaling/v1` Scale of an object.
-pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
+pub(crate) fn from_parent(paths: &ScalePaths, object: &Value) -> Value {
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(key) {
             metadata.insert(key.into(), value.clone());
         }
     }
-    let replicas = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or(0);
+    let replicas = |path: &str| get_at(object, path).and_then(Value::as_i64).unwrap_or(0);
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
         "spec": {}, "status": {"replicas": replicas(&paths.status_replicas)},
     });
-    let wanted = replicas(&paths.spec_replicas);
-    if wanted != 0 {
-        scale["spec"]["replicas"] = wanted.into();
+    let spec_replicas = replicas(&paths.spec_replicas);
+    if spec_replicas != 0 {
+        scale["spec"]["replicas"] = spec_replicas.into();
     }
-    let selector = match paths.selector.as_deref().and_then(|path| at(object, path)) {
+    let selector = match paths.selector.as_deref().and_then(|path| get_at(object, path)) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Object(labels)) => {
-            let structured = labels.contains_key("matchLabels") || labels.contains_key("matchExpressions");
+            let is_selector = labels.contains_key("matchLabels") || labels.contains_key("matchExpressions");
             let selector = Value::Object(labels.clone());
-            let selector = if structured { selector } else { json!({"matchLabels": selector}) };
+            let selector = if is_selector { selector } else { json!({"matchLabels": selector}) };
             Selector::from_json(Some(&selector)).map(|s| s.to_string()).unwrap_or_default()
         }
         _ => String::new(),
@@ -67,15 +67,15 @@ pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
 }
 
 /// Copies the replicas from a Scale after admission.
-pub(crate) fn set(paths: &ScalePaths, object: &mut Value, scale: &Value) {
-    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if at(object, &paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0) != wanted {
-        put(object, &paths.spec_replicas, wanted.into());
+pub(crate) fn set_replicas(paths: &ScalePaths, object: &mut Value, scale: &Value) {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if get_at(object, &paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0) != replicas {
+        set_at(object, &paths.spec_replicas, replicas.into());
     }
 }
 
 /// Converts an applied Scale to an applied configuration of its parent.
-pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
+pub(crate) fn to_parent_config(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
     let mut config = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});
     for key in ["uid", "resourceVersion"] {
         if let Some(value) = scale["metadata"].get(key) {
@@ -83,13 +83,13 @@ pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value)
         }
     }
     if let Some(replicas) = scale["spec"].get("replicas") {
-        put(&mut config, &paths.spec_replicas, replicas.clone());
+        set_at(&mut config, &paths.spec_replicas, replicas.clone());
     }
     config
 }
 
 /// Rewrites a conflict on the parent's replicas to the field of the Scale.
-pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
+pub(crate) fn reword_conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
     let replicas = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
     let reword = |text: &str| {
         let version = text.replace(&format!("using {api_version}"), "using autoscaling/v1");
@@ -103,8 +103,13 @@ pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &st
     error
 }
 
-/// The parent with the replicas and preconditions of a changed Scale.
-pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, scale: &Value) -> ApiResult<Value> {
+/// Returns the parent with the replicas and preconditions of a changed Scale.
+pub(crate) fn apply_to_parent(
+    resource: &ResourceRef,
+    paths: &ScalePaths,
+    live: &Value,
+    scale: &Value,
+) -> ApiResult<Value> {
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     // Custom resources are validated by their own strategy.
     if replicas < 0 && !resource.is_custom() {
@@ -117,7 +122,7 @@ pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, sc
         return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, live.name(), why));
     }
     let mut new = live.clone();
-    put(&mut new, &paths.spec_replicas, replicas.into());
+    set_at(&mut new, &paths.spec_replicas, replicas.into());
     let version = scale.resource_version();
     if !version.is_empty() {
         new.metadata_mut().insert("resourceVersion".into(), version.into());

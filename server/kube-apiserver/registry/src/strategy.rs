@@ -37,7 +37,7 @@ pub trait Allocators: Send + Sync {
     fn release(&self, object: &Value);
     /// Releases the allocations of `from` that `to` does not have: `from` is the old object after an update, the new
     /// one if it failed.
-    fn replaced(&self, _from: &Value, _to: &Value) {}
+    fn release_replaced(&self, _from: &Value, _to: &Value) {}
 }
 
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
@@ -74,7 +74,7 @@ pub trait Strategy: VersionSchemas {
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
 
     /// Reason for which creates are rejected for all users.
-    fn refuses_create(&self) -> Option<&'static str> {
+    fn create_refusal(&self) -> Option<&'static str> {
         None
     }
 
@@ -89,7 +89,7 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// Text of the `Warning` header for all requests to a deprecated version.
-    fn deprecation(&self) -> Option<&str> {
+    fn deprecation_warning(&self) -> Option<&str> {
         None
     }
 
@@ -109,12 +109,12 @@ pub trait Strategy: VersionSchemas {
     fn schema(&self) -> Option<SchemaRef>;
 
     /// The published schema, if it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
-    fn open_api(&self) -> Option<Arc<Value>> {
+    fn published_schema(&self) -> Option<Arc<Value>> {
         None
     }
 
     /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own, such as
-    /// `[["status"]]`. None by default; kinds with a status subresource return [`reset_by_status`].
+    /// `[["status"]]`. None by default; kinds with a status subresource return [`status_reset_fields`].
     fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
         &[]
     }
@@ -130,7 +130,7 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// Error if an object cannot be decoded as this kind, even though its metadata can.
-    fn unreadable(&self, _object: &Value) -> Option<String> {
+    fn decode_error(&self, _object: &Value) -> Option<String> {
         None
     }
 
@@ -154,7 +154,7 @@ pub trait Strategy: VersionSchemas {
 
     /// Converts a partial object: no defaults are set, required fields may be missing, and fields unknown to the
     /// other version are kept.
-    fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+    fn convert_partial(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         self.convert(objects, to_api_version)
     }
 
@@ -164,13 +164,13 @@ pub trait Strategy: VersionSchemas {
         true
     }
 
-    /// Converts between served versions of a resource; [`unconverted`] if there is one version or the CRD's
+    /// Converts between served versions of a resource; [`convert_identity`] if there is one version or the CRD's
     /// conversion strategy is `None`.
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>>;
 }
 
 /// [`Strategy::reset_fields`] of a kind with a status subresource.
-pub fn reset_by_status(subresource: &str) -> &'static [&'static [&'static str]] {
+pub fn status_reset_fields(subresource: &str) -> &'static [&'static [&'static str]] {
     match subresource {
         "" => &[&["status"]],
         _ => &[&["spec"], &["metadata"]],
@@ -178,7 +178,7 @@ pub fn reset_by_status(subresource: &str) -> &'static [&'static [&'static str]] 
 }
 
 /// [`Strategy::convert`] of a kind with one version.
-pub fn unconverted(objects: Vec<Value>) -> BoxFuture<'static, ApiResult<Vec<Value>>> {
+pub fn convert_identity(objects: Vec<Value>) -> BoxFuture<'static, ApiResult<Vec<Value>>> {
     Box::pin(async move { Ok(objects) })
 }
 

@@ -8,18 +8,21 @@ use crowsnest_schema::apply::{self, Apply};
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
-use crate::create::{Creation, dedup_owners, manager, set_namespace};
+use crate::create::{Creation, deduplicate_owners, field_manager, set_namespace};
 use crate::error::Error;
 use crate::object::Object;
-use crate::patch::{Patch, settle};
+use crate::patch::{Patch, run_with_conversions};
 use crate::resource::ResourceRef;
-use crate::storage::{Expect, Record, Write};
+use crate::storage::{Precondition, Record, Write};
 use crate::strategy::RequestContext;
-use crate::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
+use crate::{
+    MODIFIED_MESSAGE, Registry, error_without_reason, reject_invalid, scale, storage_error, table, validation,
+    write_error,
+};
 use crowsnest_apimachinery::request::options::WriteOptions;
 
-/// Attempts of a patch in case of conflicts.
-const TRIES: usize = 16;
+/// Maximum number of attempts when other writes cause conflicts.
+const MAX_ATTEMPTS: usize = 16;
 
 /// Requested change of an object.
 #[derive(Debug, Clone)]
@@ -47,8 +50,8 @@ impl std::fmt::Debug for Edit {
 }
 
 impl Change {
-    /// Computes the changed object; the flag is true if its managedFields are set.
-    async fn produce(
+    /// Applies the change to the live object; the flag is true if the managedFields of the result are set.
+    async fn apply_to(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
@@ -59,7 +62,7 @@ impl Change {
         match self {
             Change::Replace(object) => Ok((object.clone(), false)),
             Change::Patch(patch) => {
-                Ok((patch.apply(resource, ctx, Some(live), options, warnings).await?, patch.creates()))
+                Ok((patch.apply(resource, ctx, Some(live), options, warnings).await?, patch.creates_missing()))
             }
             Change::Edit(edit) => {
                 let mut object = live.clone();
@@ -69,28 +72,28 @@ impl Change {
             }
             Change::Scale(change) => {
                 let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
-                let mut current = scale::of(paths, live);
+                let mut current = scale::from_parent(paths, live);
                 if !scale::has_replicas(paths, live) {
-                    current["spec"]["replicas"] = scale::UNSET.into();
+                    current["spec"]["replicas"] = scale::UNSET_REPLICAS.into();
                 }
-                let mut wanted = match change.as_ref() {
+                let mut scale = match change.as_ref() {
                     Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
                     Change::Replace(scale) => scale.clone(),
                     _ => return Err(ApiError::method_not_allowed()),
                 };
-                if wanted["spec"]["replicas"] == scale::UNSET {
+                if scale["spec"]["replicas"] == scale::UNSET_REPLICAS {
                     let path = &paths.spec_replicas;
                     return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
                 }
-                set_namespace(&mut wanted, live.namespace())?;
-                check_name(&wanted, live.name())?;
-                let written = scale::write(resource, paths, live, &wanted)?;
+                set_namespace(&mut scale, live.namespace())?;
+                check_name(&scale, live.name())?;
+                let parent = scale::apply_to_parent(resource, paths, live, &scale)?;
                 if let Change::Patch(Patch::Apply(config)) = change.as_ref() {
                     let api_version = resource.gvr.api_version();
-                    let manager = manager(resource, ctx, options, &api_version);
-                    let config = scale::applied(resource, paths, &config.value);
+                    let manager = field_manager(resource, ctx, options, &api_version);
+                    let config = scale::to_parent_config(resource, paths, &config.value);
                     let schema = resource.strategy.schema();
-                    let applied = settle(&resource.strategy, |versions| {
+                    let applied = run_with_conversions(&resource.strategy, |versions| {
                         Apply {
                             versions,
                             schema: schema.as_deref(),
@@ -101,18 +104,21 @@ impl Change {
                         }
                         .run()
                     });
-                    return Ok((applied.await.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
+                    return Ok((
+                        applied.await.map_err(|error| scale::reword_conflict(error, paths, &api_version))?,
+                        true,
+                    ));
                 }
-                Ok((written, false))
+                Ok((parent, false))
             }
         }
     }
 }
 
-/// Reviews updates and patches that create an object.
-pub trait CreateReview: Send + Sync {
+/// Authorizes updates and patches that create an object.
+pub trait CreateAuthorizer: Send + Sync {
     /// Rejects users without the right to create the object.
-    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
+    fn authorize_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
 }
 
 /// An update of the object with this name.
@@ -126,9 +132,10 @@ struct Update<'u> {
 }
 
 /// Result of one attempt.
-enum Pass {
+enum Attempt {
     Done(Value),
-    Overtaken,
+    /// Another write changed the object in the meantime.
+    Conflict,
 }
 
 impl Registry {
@@ -143,13 +150,14 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Value, bool)> {
         let update = Update { resource, ctx, name, change, options };
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
                 Err(absent) => match self.new_object(update, warnings).await? {
                     Some(object) => {
-                        let creation = Creation { resource, ctx, options, tracked: matches!(change, Change::Patch(_)) };
-                        match self.create_tracked(creation, object, warnings).await {
+                        let creation =
+                            Creation { resource, ctx, options, has_managed_fields: matches!(change, Change::Patch(_)) };
+                        match self.create_object(creation, object, warnings).await {
                             // A concurrent request created the object: continue as an update.
                             Err(error) if error.is(crowsnest_apimachinery::status::Reason::AlreadyExists) => continue,
                             other => return other.map(|object| (object, true)),
@@ -158,13 +166,13 @@ impl Registry {
                     None => return Err(absent),
                 },
             };
-            let mut pass_warnings = Vec::new();
-            let pass = self.update_once(update, record, &mut pass_warnings).await;
+            let mut attempt_warnings = Vec::new();
+            let attempt = self.update_once(update, record, &mut attempt_warnings).await;
             // Rejected requests return warnings as well.
-            if !matches!(pass, Ok(Pass::Overtaken)) {
-                warnings.append(&mut pass_warnings);
+            if !matches!(attempt, Ok(Attempt::Conflict)) {
+                warnings.append(&mut attempt_warnings);
             }
-            if let Pass::Done(object) = pass? {
+            if let Attempt::Done(object) = attempt? {
                 return Ok((object, false));
             }
         }
@@ -173,12 +181,12 @@ impl Registry {
 
     /// Refuses a create by update or patch to users who may only update or patch, as `withAuthorization` of
     /// k8s.io/apiserver does.
-    fn review_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+    fn check_create_right(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
         if ctx.user.is_master() {
             return Ok(());
         }
-        match self.create_review.get().and_then(Weak::upgrade) {
-            Some(review) => review.check_create(resource, ctx, name),
+        match self.create_authorizer.get().and_then(Weak::upgrade) {
+            Some(authorizer) => authorizer.authorize_create(resource, ctx, name),
             None => Err(ApiError::internal("no authorizer provided, unable to authorize a create on update")),
         }
     }
@@ -198,7 +206,7 @@ impl Registry {
                 }
                 object
             }
-            Change::Patch(patch) if patch.creates() => {
+            Change::Patch(patch) if patch.creates_missing() => {
                 let object = patch.apply(resource, ctx, None, options, warnings).await?;
                 if !object.uid().is_empty() {
                     let why = format!(
@@ -212,57 +220,57 @@ impl Registry {
             }
             _ => return Ok(None),
         };
-        self.review_create(resource, ctx, name)?;
+        self.check_create_right(resource, ctx, name)?;
         Ok(Some(object))
     }
 
-    async fn update_once(&self, update: Update<'_>, record: Record, warnings: &mut Vec<String>) -> ApiResult<Pass> {
+    async fn update_once(&self, update: Update<'_>, record: Record, warnings: &mut Vec<String>) -> ApiResult<Attempt> {
         let Update { resource, ctx, name, change, options } = update;
         let revision = record.revision;
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;
-        let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings).await?;
+        let (mut new, has_managed_fields) = change.apply_to(resource, ctx, &live, options, warnings).await?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_name(&new, name)?;
         check_uid(resource, name, change, &live, &new)?;
-        dedup_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
-        if !tracked {
+        deduplicate_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
+        if !has_managed_fields {
             let schema = resource.strategy.schema();
             let api_version = resource.gvr.api_version();
-            let manager = manager(resource, ctx, options, &api_version);
-            let tracked = settle(&resource.strategy, |versions| {
+            let manager = field_manager(resource, ctx, options, &api_version);
+            let managed_fields = run_with_conversions(&resource.strategy, |versions| {
                 apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
             });
             // If the fields of some managers cannot be computed, the managedFields of all are dropped.
-            let tracked = tracked.await.unwrap_or_else(|error| {
+            let managed_fields = managed_fields.await.unwrap_or_else(|error| {
                 tracing::warn!(%error, kind = %resource.kind, name, "dropping managedFields");
-                apply::Tracked::default()
+                apply::PendingManagedFields::default()
             });
-            tracked.write(&mut new);
+            managed_fields.write(&mut new);
         }
         let scaled = match change {
-            Change::Scale(_) => resource.scale.as_ref().map(|paths| (paths, scale::of(paths, &live))),
+            Change::Scale(_) => resource.scale.as_ref().map(|paths| (paths, scale::from_parent(paths, &live))),
             _ => None,
         };
         let old = Some(scaled.as_ref().map_or(&live, |(_, old)| old));
         let attributes = Attributes { old, ..Attributes::new(ctx, resource, Operation::Update, name, &options.raw) };
         // Bindings and evictions have their own admission.
-        let admitted = matches!(ctx.subresource.as_str(), "binding" | "eviction");
+        let skips_admission = matches!(ctx.subresource.as_str(), "binding" | "eviction");
         match &scaled {
             Some((paths, _)) => {
-                let mut scale = scale::of(paths, &new);
+                let mut scale = scale::from_parent(paths, &new);
                 self.mutate(&attributes, Some(&mut scale), warnings).await?;
-                scale::set(paths, &mut new, &scale);
+                scale::set_replicas(paths, &mut new, &scale);
             }
-            None if admitted => {}
+            None if skips_admission => {}
             None => self.mutate(&attributes, Some(&mut new), warnings).await?,
         }
-        check_versions(resource, name, change, &live, &new)?;
+        check_resource_version(resource, name, change, &live, &new)?;
         resource.strategy.default_admitted(&mut new);
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
-        let scale = scaled.as_ref().map(|(paths, _)| scale::of(paths, &new));
-        if !admitted {
+        let scale = scaled.as_ref().map(|(paths, _)| scale::from_parent(paths, &new));
+        if !skips_admission {
             self.validate(&attributes, Some(scale.as_ref().unwrap_or(&new)), warnings).await?;
         }
         new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
@@ -270,41 +278,45 @@ impl Registry {
             new.clone_from(&live);
         }
         if ctx.dry_run {
-            return self.as_if_stored(resource, new).await.map(Pass::Done);
+            return self.read_back_unwritten(resource, new).await.map(Attempt::Done);
         }
         let body = self.encode(resource, &new).await?;
-        if body.same_object(&stored) {
-            return self.as_if_stored(resource, new).await.map(Pass::Done);
+        if body.is_same_object(&stored) {
+            return self.read_back_unwritten(resource, new).await.map(Attempt::Done);
         }
-        let gone = ready_to_go(resource, &new);
+        let is_removed = is_ready_for_removal(resource, &new);
         let key = crate::storage::ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, name);
-        let written = (!gone).then(|| body.clone());
-        let write =
-            Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body: written };
+        let new_body = (!is_removed).then(|| body.clone());
+        let write = Write {
+            table: table(resource),
+            key: key.clone(),
+            precondition: Precondition::Revision(revision),
+            body: new_body,
+        };
         match self.store.write(write).await {
             Ok(revision) => {
                 if let Some(allocators) = self.allocators(resource) {
-                    if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
+                    if is_removed { allocators.release(&live) } else { allocators.release_replaced(&live, &new) }
                 }
                 // An update that completes a deletion returns the object with its previous resourceVersion.
-                if gone {
-                    return Ok(Pass::Done(new));
+                if is_removed {
+                    return Ok(Attempt::Done(new));
                 }
-                self.as_stored(resource, key, new, body, revision).await.map(Pass::Done)
+                self.read_back(resource, key, new, body, revision).await.map(Attempt::Done)
             }
             Err(error) => {
                 if let Some(allocators) = self.allocators(resource) {
-                    allocators.replaced(&new, &live);
+                    allocators.release_replaced(&new, &live);
                 }
                 match error {
-                    Error::Conflict { .. } if !asks_for_version(change, &live) => Ok(Pass::Overtaken),
+                    Error::Conflict { .. } if !requires_version(change) => Ok(Attempt::Conflict),
                     error => Err(write_error(resource, name, error)),
                 }
             }
         }
     }
 
-    /// `rest.BeforeUpdate` with the allocations around it.
+    /// `rest.BeforeUpdate`, with the allocations of cluster IPs and node ports.
     fn before_update(
         &self,
         resource: &ResourceRef,
@@ -314,25 +326,25 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         let strategy = &resource.strategy;
-        carry_over(live, new);
+        restore_immutable_metadata(live, new);
         strategy.prepare_update(ctx, live, new);
         let name = live.name();
         if let Some(allocators) = self.allocators(resource) {
-            allocators.allocate(ctx, Some(live), new).or_else(|errors| invalid(resource, name, errors))?;
+            allocators.allocate(ctx, Some(live), new).or_else(|errors| reject_invalid(resource, name, errors))?;
         }
         let mut errors = Vec::new();
         if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
-            errors.extend(validation::object_meta_common(new, resource.namespaced));
+            errors.extend(validation::validate_common_object_meta(new, resource.namespaced));
             // kube-apiserver checks metadata changes once for all kinds and again in the kind's own validation.
-            errors.extend(validation::object_meta_update(new, old));
+            errors.extend(validation::validate_object_meta_update(new, old));
             if strategy.validates_metadata() {
-                errors.extend(validation::object_meta_update(new, old));
+                errors.extend(validation::validate_object_meta_update(new, old));
             }
         }
         errors.extend(strategy.validate_update(ctx, live, new));
-        if let Err(error) = invalid(resource, name, errors) {
+        if let Err(error) = reject_invalid(resource, name, errors) {
             if let Some(allocators) = self.allocators(resource) {
-                allocators.replaced(new, live);
+                allocators.release_replaced(new, live);
             }
             return Err(error);
         }
@@ -342,12 +354,13 @@ impl Registry {
 
     /// Replaces an object that the server itself maintains, without admission; `None` on a conflict.
     pub async fn replace_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<Option<Value>> {
-        let revision = object.resource_version().parse().map_err(|_| unexpected("object without resourceVersion"))?;
+        let revision =
+            object.resource_version().parse().map_err(|_| error_without_reason("object without resourceVersion"))?;
         let key =
             crate::storage::ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
         let body = self.encode(resource, object).await?;
-        let body = (!ready_to_go(resource, object)).then_some(body);
-        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+        let body = (!is_ready_for_removal(resource, object)).then_some(body);
+        let write = Write { table: table(resource), key, precondition: Precondition::Revision(revision), body };
         match self.store.write(write).await {
             Ok(revision) => {
                 let mut object = object.clone();
@@ -360,32 +373,32 @@ impl Registry {
     }
 }
 
-/// True if the client bound the change to a resourceVersion, so that a conflict is returned.
-fn asks_for_version(change: &Change, live: &Value) -> bool {
+/// True if the change is bound to a resourceVersion, so that a conflict is returned to the client.
+fn requires_version(change: &Change) -> bool {
     match change {
         Change::Replace(object) => !object.resource_version().is_empty(),
-        Change::Patch(patch) => patch.names_version(live),
-        Change::Scale(change) => asks_for_version(change, live),
+        Change::Patch(patch) => patch.has_resource_version(),
+        Change::Scale(change) => requires_version(change),
         Change::Edit(_) => false,
     }
 }
 
 fn check_name(object: &Value, name: &str) -> ApiResult<()> {
-    let given = object.name();
-    if given.is_empty() {
+    let object_name = object.name();
+    if object_name.is_empty() {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )));
     }
-    if given != name {
+    if object_name != name {
         return Err(ApiError::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
+            "the name of the object ({object_name}) does not match the name on the URL ({name})"
         )));
     }
     Ok(())
 }
 
-/// Checks the preconditions in the object: UID (PUT only) and resourceVersion.
+/// Checks the UID of a PUT as a precondition.
 fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
@@ -401,7 +414,14 @@ fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, 
     Ok(())
 }
 
-fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+/// Checks the resourceVersion as a precondition; some kinds require it for a PUT.
+fn check_resource_version(
+    resource: &ResourceRef,
+    name: &str,
+    change: &Change,
+    live: &Value,
+    new: &Value,
+) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     let version = new.resource_version();
     if version.is_empty() || version == "0" {
@@ -417,16 +437,16 @@ fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Va
         return Ok(());
     }
     if version.parse::<u64>().is_err() {
-        return Err(unexpected(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+        return Err(error_without_reason(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
     }
     if version != live.resource_version() {
-        return Err(ApiError::conflict(group, plural, name, MODIFIED));
+        return Err(ApiError::conflict(group, plural, name, MODIFIED_MESSAGE));
     }
     Ok(())
 }
 
 /// Restores metadata that updates cannot change from the live object.
-fn carry_over(live: &Value, new: &mut Value) {
+fn restore_immutable_metadata(live: &Value, new: &mut Value) {
     let Some(old) = live.metadata() else { return };
     let metadata = new.metadata_mut();
     metadata.remove("selfLink");
@@ -448,10 +468,10 @@ fn carry_over(live: &Value, new: &mut Value) {
 }
 
 /// True if the object is marked for deletion and no finalizer or grace period remains.
-pub(crate) fn ready_to_go(resource: &ResourceRef, object: &Value) -> bool {
+pub(crate) fn is_ready_for_removal(resource: &ResourceRef, object: &Value) -> bool {
     object.is_deleting()
         && object.finalizers().is_empty()
-        && object.grace_period().unwrap_or(0) == 0
+        && object.grace_period_seconds().unwrap_or(0) == 0
         && (&*resource.gvr.resource != "namespaces"
             || !resource.gvr.group.is_empty()
             || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty))

@@ -6,10 +6,10 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_label, label_value, qualified_name};
 use serde_json::{Map, Value, json};
 
-const TOTAL_ANNOTATIONS: usize = 256 * 1024;
+const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// `ValidateLabels`.
-pub fn labels(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
+pub fn validate_labels(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(qualified_name(key).into_iter().map(|e| FieldError::invalid(field, &json!(key), e)));
@@ -20,7 +20,7 @@ pub fn labels(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
 }
 
 /// `ValidateAnnotations`.
-pub fn annotations(annotations: Option<&Value>, field: &str) -> Vec<FieldError> {
+pub fn validate_annotations(annotations: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
@@ -29,13 +29,13 @@ pub fn annotations(annotations: Option<&Value>, field: &str) -> Vec<FieldError> 
         );
         size += key.len() + value.as_str().map_or(0, str::len);
     }
-    if size > TOTAL_ANNOTATIONS {
-        errors.push(FieldError::too_long(field, TOTAL_ANNOTATIONS));
+    if size > MAX_ANNOTATIONS_BYTES {
+        errors.push(FieldError::too_long(field, MAX_ANNOTATIONS_BYTES));
     }
     errors
 }
 
-fn finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
+fn validate_finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     const FIELD: &str = "metadata.finalizers";
     let names: Vec<&str> = strings(metadata.get("finalizers"));
     let wrong = |name: &&str| {
@@ -52,7 +52,7 @@ fn finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
 }
 
 /// `validateKubeFinalizerName`: built-in kinds accept only the standard finalizers without a domain.
-pub fn kubernetes_finalizers(object: &Value) -> Vec<FieldError> {
+pub fn validate_kubernetes_finalizers(object: &Value) -> Vec<FieldError> {
     const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
     let names = strings(object.pointer("/metadata/finalizers"));
     let unknown = names.iter().enumerate().filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
@@ -60,7 +60,7 @@ pub fn kubernetes_finalizers(object: &Value) -> Vec<FieldError> {
     unknown.map(|(i, name)| FieldError::invalid(format!("metadata.finalizers[{i}]"), &json!(name), text)).collect()
 }
 
-fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
+fn validate_owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
     const FIELD: &str = "metadata.ownerReferences";
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
@@ -78,8 +78,8 @@ fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
             ("uid", uid, "must not be empty"),
         ] {
             if value.is_empty() {
-                let given = if key == "apiVersion" { api_version } else { "" };
-                errors.push(FieldError::invalid(format!("{FIELD}.{key}"), &json!(given), message));
+                let rejected = if key == "apiVersion" { api_version } else { "" };
+                errors.push(FieldError::invalid(format!("{FIELD}.{key}"), &json!(rejected), message));
             }
         }
         if (api_version, kind) == ("v1", "Event") {
@@ -87,15 +87,15 @@ fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
             errors.push(FieldError::invalid(FIELD, reference, message));
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
-            let this = format!("{kind}/{name}");
+            let owner = format!("{kind}/{name}");
             match &controller {
-                None => controller = Some(this),
+                None => controller = Some(owner),
                 Some(first) => {
                     let detail = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {owner}"
                     );
-                    let shown = all.iter().map(print_owner).collect::<Vec<_>>().join(",");
-                    let value = Some(format!("[{shown}]"));
+                    let references = all.iter().map(print_owner).collect::<Vec<_>>().join(",");
+                    let value = Some(format!("[{references}]"));
                     errors.push(FieldError::new(FieldErrorKind::Invalid, FIELD, value, detail));
                 }
             }
@@ -117,7 +117,7 @@ fn strings(value: Option<&Value>) -> Vec<&str> {
 }
 
 /// `ValidateObjectMeta`. `check_name` is the kind's rule for names; its flag is true for prefixes.
-pub fn object_meta(
+pub fn validate_object_meta(
     metadata: &Map<String, Value>,
     namespaced: bool,
     check_name: &dyn Fn(&str, bool) -> Vec<String>,
@@ -136,12 +136,12 @@ pub fn object_meta(
         let wrong = check_name(name, false);
         errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.name", &json!(name), e)));
     }
-    errors.extend(object_meta_common(metadata, namespaced));
+    errors.extend(validate_common_object_meta(metadata, namespaced));
     errors
 }
 
-/// Metadata checks for all writes.
-pub fn object_meta_common(metadata: &Map<String, Value>, namespaced: bool) -> Vec<FieldError> {
+/// Validates the metadata that all writes contain.
+pub fn validate_common_object_meta(metadata: &Map<String, Value>, namespaced: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     if namespaced {
@@ -159,15 +159,15 @@ pub fn object_meta_common(metadata: &Map<String, Value>, namespaced: bool) -> Ve
     {
         errors.push(FieldError::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
     }
-    errors.extend(labels(metadata.get("labels"), "metadata.labels"));
-    errors.extend(annotations(metadata.get("annotations"), "metadata.annotations"));
-    errors.extend(owner_references(metadata));
-    errors.extend(finalizers(metadata));
+    errors.extend(validate_labels(metadata.get("labels"), "metadata.labels"));
+    errors.extend(validate_annotations(metadata.get("annotations"), "metadata.annotations"));
+    errors.extend(validate_owner_references(metadata));
+    errors.extend(validate_finalizers(metadata));
     errors
 }
 
 /// `ValidateObjectMetaUpdate`.
-pub fn object_meta_update(new: &Map<String, Value>, old: &Map<String, Value>) -> Vec<FieldError> {
+pub fn validate_object_meta_update(new: &Map<String, Value>, old: &Map<String, Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.get("deletionTimestamp").is_some_and(|t| !t.is_null()) {
         let before = strings(old.get("finalizers"));
@@ -196,9 +196,9 @@ pub fn object_meta_update(new: &Map<String, Value>, old: &Map<String, Value>) ->
             errors.push(FieldError::invalid(format!("metadata.{key}"), &value, "field is immutable"));
         }
     }
-    errors.extend(labels(new.get("labels"), "metadata.labels"));
-    errors.extend(annotations(new.get("annotations"), "metadata.annotations"));
-    errors.extend(owner_references(new));
+    errors.extend(validate_labels(new.get("labels"), "metadata.labels"));
+    errors.extend(validate_annotations(new.get("annotations"), "metadata.annotations"));
+    errors.extend(validate_owner_references(new));
     errors
 }
 

@@ -13,36 +13,38 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
 use crate::error::Error;
-use crate::list::{check_fields, is_decided_by_key, may_match, of_key, parse_version};
+use crate::list::{check_fields, is_decided_by_key, key_field, may_match, parse_resource_version};
 use crate::object::Object as _;
 use crate::resource::ResourceRef;
-use crate::storage::{Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, Sides, Watcher};
+use crate::storage::{
+    Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, SelectableStates, Watcher,
+};
 use crate::{Registry, storage_error, table};
 use crowsnest_apimachinery::request::options::ListOptions;
 
 /// Interval of bookmarks.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial events encoded per step.
-const CHUNK: usize = 500;
+const CHUNK_SIZE: usize = 500;
 /// Estimated size in bytes of the selector data of a change.
-const SIDES: usize = 512;
+const SELECTABLE_BYTES: usize = 512;
 
-/// Representation of objects in the events of a watch.
-pub trait EventForm: Send + Sync {
+/// Encodes the events of a watch in one representation.
+pub trait EventEncoder: Send + Sync {
     /// Representations with the same name encode identical lines.
     fn name(&self) -> &str;
 
     /// True if stored bytes can be sent unchanged when no selector requires decoding.
-    fn as_stored(&self) -> bool;
+    fn can_send_stored(&self) -> bool;
 
     /// Time for which an encoded line can be reused; `None` means indefinitely.
-    fn fresh(&self) -> Option<Duration>;
+    fn max_line_age(&self) -> Option<Duration>;
 
     /// True if the first line of a watch differs from later ones.
-    fn tells_more_first(&self) -> bool;
+    fn has_distinct_first_line(&self) -> bool;
 
     /// Encodes an event. `first` is true for the first line of the watch.
-    fn write(&self, event: &str, object: Value, first: bool) -> Bytes;
+    fn encode(&self, event: &str, object: Value, first: bool) -> Bytes;
 }
 
 /// A running watch.
@@ -51,22 +53,22 @@ pub struct Watch {
     resource: ResourceRef,
     namespace: String,
     options: ListOptions,
-    form: Arc<dyn EventForm>,
+    encoder: Arc<dyn EventEncoder>,
     /// Name and version of the representation, as part of cache keys.
-    form_name: Arc<str>,
+    representation: Arc<str>,
     version: Arc<str>,
     first: bool,
     initial: std::vec::IntoIter<Record>,
     initial_end: Option<Revision>,
     watcher: Watcher,
     next_bookmark: Pin<Box<Sleep>>,
-    /// Generation of the catalog.
-    served: tokio::sync::watch::Receiver<u64>,
-    /// True while taken changes are being encoded: the watcher's position is ahead of the events sent.
-    encoding: bool,
+    /// Reports the generation of the catalog when it changes.
+    catalog_changes: tokio::sync::watch::Receiver<u64>,
+    /// True while changes taken from the watcher are being encoded: its position is ahead of the events sent.
+    is_encoding: bool,
     /// Error that ends the watch before its first event.
-    refused: Option<ApiError>,
-    ended: bool,
+    initial_error: Option<ApiError>,
+    has_ended: bool,
 }
 
 impl Registry {
@@ -76,56 +78,57 @@ impl Registry {
         resource: &ResourceRef,
         namespace: &str,
         options: ListOptions,
-        form: Arc<dyn EventForm>,
+        encoder: Arc<dyn EventEncoder>,
     ) -> ApiResult<Watch> {
         check_fields(resource, &options.fields)?;
-        let requested = parse_version(&options.resource_version)?;
+        let requested = parse_resource_version(&options.resource_version)?;
         let initial = match options.send_initial_events {
-            Some(wanted) => wanted,
+            Some(requested) => requested,
             None => requested == 0,
         };
         let (records, since, initial_end) = if initial {
-            self.reach(requested).await?;
+            self.wait_for_revision(requested).await?;
             let listing = self.store.list(&table(resource), namespace, ListRange::ALL).map_err(storage_error)?;
-            let end = (options.send_initial_events == Some(true) && options.bookmarks).then_some(listing.revision);
+            let end =
+                (options.send_initial_events == Some(true) && options.allows_bookmarks).then_some(listing.revision);
             (listing.records, listing.revision, end)
         } else {
             let since = if requested == 0 { self.store.revision() } else { requested };
             (Vec::new(), since, None)
         };
         let floor = resource.strategy.history_floor();
-        let mut refused =
+        let mut initial_error =
             (!initial && since < floor).then(|| storage_error(Error::Expired { requested: since, oldest: floor }));
         // An expired version is reported as an event in the stream, as clients expect.
         let watcher = match self.store.watch(&table(resource), since) {
             Ok(watcher) => watcher,
             Err(expired @ Error::Expired { .. }) => {
-                refused = Some(storage_error(expired));
+                initial_error = Some(storage_error(expired));
                 self.store.watch(&table(resource), self.store.revision()).map_err(storage_error)?
             }
             Err(error) => return Err(storage_error(error)),
         };
         let version: Arc<str> = resource.gvr.api_version().into();
-        let mut served = self.catalog.subscribe();
+        let mut catalog_changes = self.catalog.subscribe();
         // The resource may have been removed since the request was dispatched.
-        served.mark_changed();
+        catalog_changes.mark_changed();
         Ok(Watch {
             registry: self.clone(),
             resource: resource.clone(),
             namespace: namespace.to_owned(),
-            form_name: format!("{version} {}", form.name()).into(),
-            form,
+            representation: format!("{version} {}", encoder.name()).into(),
+            encoder,
             version,
             first: true,
             initial: records.into_iter(),
             initial_end,
             watcher,
             options,
-            next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
-            served,
-            encoding: false,
-            refused,
-            ended: false,
+            next_bookmark: Box::pin(tokio::time::sleep(BOOKMARK_INTERVAL)),
+            catalog_changes,
+            is_encoding: false,
+            initial_error,
+            has_ended: false,
         })
     }
 }
@@ -133,21 +136,21 @@ impl Registry {
 impl Watch {
     /// The lines of the next events, possibly empty; `None` after an error ended the watch.
     pub async fn next(&mut self) -> Option<Vec<Bytes>> {
-        if self.ended {
+        if self.has_ended {
             return None;
         }
-        let batch = match self.refused.take() {
+        let batch = match self.initial_error.take() {
             Some(error) => Err(error),
             None => match self.step().await {
                 Err(Error::Closed) => {
-                    self.ended = true;
+                    self.has_ended = true;
                     return None;
                 }
                 batch => batch.map_err(storage_error),
             },
         };
         Some(batch.unwrap_or_else(|error| {
-            self.ended = true;
+            self.has_ended = true;
             vec![self.write("ERROR", error.to_status())]
         }))
     }
@@ -155,19 +158,19 @@ impl Watch {
     /// The final bookmark before a watch times out; `None` if [`Watch::next`] was cancelled while it encoded lines,
     /// which were not sent.
     pub fn last_bookmark(&mut self) -> Option<Bytes> {
-        let whole = !self.encoding && self.initial.as_slice().is_empty() && self.initial_end.is_none();
-        (self.options.bookmarks && !self.ended && whole).then(|| {
+        let is_complete = !self.is_encoding && self.initial.as_slice().is_empty() && self.initial_end.is_none();
+        (self.options.allows_bookmarks && !self.has_ended && is_complete).then(|| {
             let position = self.watcher.position();
             self.bookmark(position, false)
         })
     }
 
     async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
-        let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
+        let records: Vec<Record> = self.initial.by_ref().take(CHUNK_SIZE).collect();
         if !records.is_empty() {
-            self.encoding = true;
+            self.is_encoding = true;
             let events = self.initial_events(records).await;
-            self.encoding = false;
+            self.is_encoding = false;
             return events;
         }
         if let Some(revision) = self.initial_end.take() {
@@ -177,37 +180,37 @@ impl Watch {
             tokio::select! {
                 biased;
                 changes = self.watcher.next() => break changes?,
-                Ok(()) = self.served.changed() => {
+                Ok(()) = self.catalog_changes.changed() => {
                     // As in kube-apiserver, a watch ends when the definition stops serving its version.
                     if self.registry.catalog.get(&self.resource.gvr).is_none() {
                         return Err(Error::Closed);
                     }
                 }
-                () = &mut self.next_bookmark, if self.options.bookmarks => {
-                    self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARKS);
+                () = &mut self.next_bookmark, if self.options.allows_bookmarks => {
+                    self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARK_INTERVAL);
                     let position = self.watcher.position();
                     return Ok(vec![self.bookmark(position, false)]);
                 }
             }
         };
-        self.encoding = true;
+        self.is_encoding = true;
         let events = self.events(changes).await;
-        self.encoding = false;
+        self.is_encoding = false;
         events
     }
 
     fn write(&mut self, event: &str, object: Value) -> Bytes {
-        self.form.write(event, object, std::mem::take(&mut self.first))
+        self.encoder.encode(event, object, std::mem::take(&mut self.first))
     }
 
     /// True if bodies of this version can be sent as stored.
     fn sends_stored(&self, body: &Body) -> bool {
-        self.form.as_stored() && body.api_version() == &*self.version
+        self.encoder.can_send_stored() && body.api_version() == &*self.version
     }
 
     async fn initial_events(&mut self, records: Vec<Record>) -> Result<Vec<Bytes>, Error> {
-        let chosen = self.registry.matching(&self.resource, &self.options, records).await?;
-        let records: Vec<Record> = chosen.into_iter().map(|(_, record)| record).collect();
+        let matching = self.registry.filter_records(&self.resource, &self.options, records).await?;
+        let records: Vec<Record> = matching.into_iter().map(|(_, record)| record).collect();
         if records.is_empty() {
             // Yields to other tasks when no record in the chunk matches.
             tokio::task::yield_now().await;
@@ -227,7 +230,7 @@ impl Watch {
             if !self.namespace.is_empty() && change.key.namespace() != self.namespace {
                 continue;
             }
-            if let Some(event) = self.meaning(&change).await? {
+            if let Some(event) = self.event_type(&change).await? {
                 out.push(self.line(&change, event).await?);
                 self.first = false;
             }
@@ -237,9 +240,9 @@ impl Watch {
 
     /// The encoded line of a change, shared by all watches with the same representation.
     async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
-        let first = self.first && self.form.tells_more_first();
-        let key = LineKey { event, form: self.form_name.clone(), first };
-        let cell = change.shared.line(key, self.form.fresh());
+        let first = self.first && self.encoder.has_distinct_first_line();
+        let key = LineKey { event, representation: self.representation.clone(), first };
+        let cell = change.cache.line(key, self.encoder.max_line_age());
         let line = cell.get_or_try_init(|| self.encode(change, event, first)).await?;
         Ok(line.clone())
     }
@@ -253,9 +256,9 @@ impl Watch {
         let line = if self.sends_stored(body) {
             stored_line(event, body, change.revision)?
         } else {
-            self.form.write(event, self.decode(change, body).await?, first)
+            self.encoder.encode(event, self.decode(change, body).await?, first)
         };
-        self.registry.recent.encoded(change, line.len());
+        self.registry.event_cache.record_encoded(change, line.len());
         Ok(line)
     }
 
@@ -265,7 +268,7 @@ impl Watch {
     }
 
     /// Type of the event that this watch sends for a change: objects may enter or leave its selection.
-    async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
+    async fn event_type(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
         if self.options.selects_everything() {
             return Ok(Some(match change.kind {
                 ChangeKind::Added => "ADDED",
@@ -276,19 +279,19 @@ impl Watch {
         if !may_match(&self.options.fields, &change.key) {
             return Ok(None);
         }
-        let whole = !is_decided_by_key(&self.options.fields);
-        let version = if whole { self.version.clone() } else { Arc::from("") };
-        let cell = change.shared.sides(&version);
-        let sides = cell.get_or_try_init(|| self.sides(change, whole)).await?;
-        let wants = |side: &Selectable| {
-            self.options.labels.matches_json(side.labels.as_ref())
-                && self.options.fields.matches_with(|path| match of_key(&change.key, path) {
+        let needs_fields = !is_decided_by_key(&self.options.fields);
+        let version = if needs_fields { self.version.clone() } else { Arc::from("") };
+        let cell = change.cache.states(&version);
+        let states = cell.get_or_try_init(|| self.read_states(change, needs_fields)).await?;
+        let selects = |state: &Selectable| {
+            self.options.labels.matches_json(state.labels.as_ref())
+                && self.options.fields.matches_with(|path| match key_field(&change.key, path) {
                     Some(value) => Some(value.into()),
-                    None => side.fields.iter().find(|(k, _)| k == path).map(|(_, v)| v.as_str().into()),
+                    None => state.fields.iter().find(|(k, _)| k == path).map(|(_, v)| v.as_str().into()),
                 })
         };
-        let was_in = sides.before.as_ref().is_some_and(wants);
-        Ok(match (was_in, change.kind != ChangeKind::Deleted && wants(&sides.now)) {
+        let was_in = states.previous.as_ref().is_some_and(selects);
+        Ok(match (was_in, change.kind != ChangeKind::Deleted && selects(&states.current)) {
             (false, true) => Some("ADDED"),
             (true, true) => Some("MODIFIED"),
             (true, false) => Some("DELETED"),
@@ -297,8 +300,8 @@ impl Watch {
     }
 
     /// Labels and fields of a change for selectors; labels alone are read without conversion.
-    async fn sides(&self, change: &Arc<Change>, whole: bool) -> Result<Sides, Error> {
-        let side = async |body: &Body| match whole {
+    async fn read_states(&self, change: &Arc<Change>, needs_fields: bool) -> Result<SelectableStates, Error> {
+        let read_state = async |body: &Body| match needs_fields {
             false => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
             true => {
                 let object = self.decode(change, body).await?;
@@ -306,13 +309,13 @@ impl Watch {
                 Ok::<_, Error>(Selectable { labels, fields: self.resource.strategy.selectable_fields(&object) })
             }
         };
-        let now = side(&change.body).await?;
-        let before = match &change.previous {
-            Some((_, body)) => Some(side(body).await?),
+        let current = read_state(&change.body).await?;
+        let previous = match &change.previous {
+            Some((_, body)) => Some(read_state(body).await?),
             None => None,
         };
-        self.registry.recent.keep(change, SIDES);
-        Ok(Sides { now, before })
+        self.registry.event_cache.retain(change, SELECTABLE_BYTES);
+        Ok(SelectableStates { current, previous })
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {

@@ -80,7 +80,7 @@ fn is_mirror(pod: &Value) -> bool {
 #[async_trait]
 impl Admission for ServiceAccounts {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let created = a.operation == Operation::Create && a.is("", "pods");
+        let created = a.operation == Operation::Create && a.is_for("", "pods");
         let Some(pod) = object.filter(|pod| created && pod["spec"].is_object() && !is_mirror(pod)) else {
             return Ok(());
         };

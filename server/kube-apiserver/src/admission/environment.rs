@@ -43,7 +43,7 @@ impl Environment for Stored {
 
     fn equivalents(&self, a: &Attributes<'_>) -> Vec<Gvr> {
         let Some(registry) = self.0.upgrade() else { return Vec::new() };
-        let (own, served) = (&a.resource.gvr, registry.catalog.served());
+        let (own, served) = (&a.resource.gvr, registry.catalog.snapshot());
         // Events are served in two groups.
         let same = |r: &&ResourceRef| {
             *r.gvr.resource == *own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
@@ -61,7 +61,7 @@ impl Environment for Stored {
     }
 
     async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String> {
-        let served = self.0.upgrade().map(|registry| registry.catalog.served());
+        let served = self.0.upgrade().map(|registry| registry.catalog.snapshot());
         let found = served.as_ref().and_then(|served| served.by_kind(api_version, kind));
         Ok(found.map(|found| ParamResource { gvr: found.gvr.clone(), namespaced: found.namespaced }))
     }

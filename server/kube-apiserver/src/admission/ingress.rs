@@ -32,7 +32,7 @@ impl DefaultIngressClass {
 #[async_trait]
 impl Admission for DefaultIngressClass {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let created = a.operation == Operation::Create && a.is(GROUP, "ingresses");
+        let created = a.operation == Operation::Create && a.is_for(GROUP, "ingresses");
         let Some(ingress) = object.filter(|_| created) else { return Ok(()) };
         let names_one =
             !ingress["spec"]["ingressClassName"].is_null() || !ingress["metadata"]["annotations"][OLD].is_null();

@@ -104,7 +104,7 @@ impl Priority {
 #[async_trait]
 impl Admission for Priority {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let Some(pod) = object.filter(|_| a.is("", "pods")) else { return Ok(()) };
+        let Some(pod) = object.filter(|_| a.is_for("", "pods")) else { return Ok(()) };
         match (a.operation, a.old) {
             (Operation::Create, _) => {
                 apply_class(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
@@ -119,7 +119,7 @@ impl Admission for Priority {
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let written = matches!(a.operation, Operation::Create | Operation::Update);
-        let Some(class) = object.filter(|_| written && a.is(GROUP, CLASSES)) else { return Ok(()) };
+        let Some(class) = object.filter(|_| written && a.is_for(GROUP, CLASSES)) else { return Ok(()) };
         if class["globalDefault"] != true {
             return Ok(());
         }

@@ -29,13 +29,17 @@ impl RuntimeClass {
 #[async_trait]
 impl Admission for RuntimeClass {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
+        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is_for("", "pods")) else {
+            return Ok(());
+        };
         let settled = self.of(pod).and_then(|class| class.map_or(Ok(()), |class| settle(pod, &class)));
         settled.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
+        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is_for("", "pods")) else {
+            return Ok(());
+        };
         let result = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
         result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }

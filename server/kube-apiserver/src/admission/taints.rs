@@ -17,7 +17,7 @@ impl Admission for TaintNodesByCondition {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(node) = object
             && a.operation == Operation::Create
-            && a.is("", "nodes")
+            && a.is_for("", "nodes")
         {
             taint(node);
         }

@@ -16,7 +16,7 @@ pub struct DefaultTolerationSeconds;
 impl Admission for DefaultTolerationSeconds {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(pod) = object
-            && a.is("", "pods")
+            && a.is_for("", "pods")
             && matches!(a.operation, Operation::Create | Operation::Update)
         {
             tolerate(pod);

@@ -45,7 +45,7 @@ fn version_priority(group: &str, version: &str) -> i64 {
 }
 
 /// Desired APIServices by name for the served groups and versions. The server's own group is not registered.
-pub(super) fn wanted<'a>(
+pub(super) fn desired_services<'a>(
     served: impl Iterator<Item = (&'a str, &'a str)>,
     custom: &BTreeSet<String>,
 ) -> BTreeMap<String, Value> {
@@ -82,7 +82,7 @@ pub(super) struct Plan {
 
 /// Compares with the existing APIServices. Only managed ones are changed or deleted; those of built-in groups are
 /// created at start and not modified later.
-pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value], starting: bool) -> Plan {
+pub(super) fn plan(desired: &BTreeMap<String, Value>, existing: &[Value], starting: bool) -> Plan {
     let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     let names: BTreeSet<String> = existing.iter().map(name).collect();
     let label = |object: &Value| object["metadata"]["labels"][MANAGED].as_str().map(str::to_owned);
@@ -90,7 +90,7 @@ pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value], startin
     let kept = |object: &Value| label(object).as_deref() == Some("true");
     let missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (starting || kept(object));
     let changed = existing.iter().filter(|object| kept(object)).filter_map(|object| {
-        let spec = &wanted.get(&name(object))?["spec"];
+        let spec = &desired.get(&name(object))?["spec"];
         (object["spec"] != *spec).then(|| {
             let mut restored = object.clone();
             restored["spec"] = spec.clone();
@@ -98,8 +98,8 @@ pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value], startin
         })
     });
     Plan {
-        create: wanted.iter().filter(missing).map(|(_, object)| object.clone()).collect(),
+        create: desired.iter().filter(missing).map(|(_, object)| object.clone()).collect(),
         restore: changed.collect(),
-        delete: existing.iter().filter(managed).map(name).filter(|name| !wanted.contains_key(name)).collect(),
+        delete: existing.iter().filter(managed).map(name).filter(|name| !desired.contains_key(name)).collect(),
     }
 }

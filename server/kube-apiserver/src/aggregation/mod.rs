@@ -258,11 +258,11 @@ impl Aggregator {
                 return;
             }
         };
-        let served = self.registry.catalog.served();
+        let served = self.registry.catalog.snapshot();
         let custom = self.custom_groups();
-        let wanted = local::wanted(served.iter().map(|r| (&*r.gvr.group, &*r.gvr.version)), &custom);
+        let desired = local::desired_services(served.iter().map(|r| (&*r.gvr.group, &*r.gvr.version)), &custom);
         let existing = self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "");
-        let plan = local::plan(&wanted, &existing, starting);
+        let plan = local::plan(&desired, &existing, starting);
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
         for object in plan.create {
             let created = self.registry.create(&resource, &context(""), object, &options, &mut Vec::new()).await;

@@ -6,7 +6,7 @@ use axum::body::Body;
 use crowsnest_apimachinery::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UserInfo, extra_header_key};
-use crowsnest_apiserver::audit::HANDED;
+use crowsnest_apiserver::audit::FORWARDED_RECORD;
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_apiserver::serve::PeerAddress;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -42,13 +42,13 @@ fn failed(status: http::StatusCode, message: &str) -> http::Response<Body> {
 pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
     let own = UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
     // This name and group are valid header values.
-    *request.headers_mut() = headers_as(&own, request.headers()).unwrap_or_default();
+    *request.headers_mut() = forwarded_headers(&own, request.headers()).unwrap_or_default();
     request
 }
 
 /// The headers to forward to an extension server: with the identity that this server authenticated and without any
 /// that the client sent. `None` if a name or group is not a valid header value.
-pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
+pub(super) fn forwarded_headers(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
     let mut headers = upstream_headers(received);
     headers.insert("x-remote-user", identity_value(&user.name)?);
     for group in &user.groups {
@@ -97,7 +97,7 @@ pub(super) async fn serve(
         Ok(uri) => *onward.uri_mut() = uri,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     }
-    let Some(headers) = headers_as(user, &parts.headers) else {
+    let Some(headers) = forwarded_headers(user, &parts.headers) else {
         let text = "the user's name or groups are empty, or have control characters or white space around them";
         return respond::error(&ApiError::bad_request(text));
     };
@@ -106,13 +106,14 @@ pub(super) async fn serve(
         forwarded_for(onward.headers_mut(), *address);
     }
     let audited = parts.extensions.get::<Audited>().cloned();
-    onward.headers_mut().remove(HANDED);
+    onward.headers_mut().remove(FORWARDED_RECORD);
     // A server that shares the audit log finds the record under this key until it has responded.
-    let handed = audited.as_ref().and_then(|audited| audited.auditor.hand(audited.record.clone()));
-    if let Some(handed) = &handed
-        && let Ok(name) = HeaderValue::from_str(handed.name())
+    let forwarded_record =
+        audited.as_ref().and_then(|audited| audited.auditor.register_forwarded(audited.record.clone()));
+    if let Some(forwarded_record) = &forwarded_record
+        && let Ok(key) = HeaderValue::from_str(forwarded_record.key())
     {
-        onward.headers_mut().insert(HANDED, name);
+        onward.headers_mut().insert(FORWARDED_RECORD, key);
     }
     if let Some(service) = outbound.in_process(&remote.target) {
         // An in-process server takes over the client's connection, so no bytes are copied.

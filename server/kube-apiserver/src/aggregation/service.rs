@@ -6,7 +6,7 @@ use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, pa
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::outbound::{ServerAddress, ServiceRef, Target};
 use crowsnest_registry::resource::ResourceInfo;
-use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
+use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::set::SchemaSet;
@@ -109,11 +109,11 @@ impl Strategy for ApiServiceStrategy {
     }
 
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
-        reset_by_status(subresource)
+        status_reset_fields(subresource)
     }
 
     fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
-        unconverted(objects)
+        convert_identity(objects)
     }
 }
 

@@ -17,7 +17,7 @@ fn client_identity_headers_are_replaced() {
     headers.insert("accept", "application/json".parse().unwrap());
     let extra = [("example.com/Scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into();
     let user = UserInfo { name: "jane".into(), uid: "7".into(), groups: vec!["g".into(), "h".into()], extra };
-    let headers = proxy::headers_as(&user, &headers).unwrap();
+    let headers = proxy::forwarded_headers(&user, &headers).unwrap();
     let mut lines: Vec<String> = headers.iter().map(|(k, v)| format!("{k}: {}", v.to_str().unwrap())).collect();
     lines.sort();
     insta::assert_snapshot!(lines.join("\n"), @r"
@@ -35,13 +35,13 @@ fn client_identity_headers_are_replaced() {
 fn local_services_follow_the_catalog() {
     let custom = BTreeSet::from(["example.com".to_owned()]);
     let served = [("", "v1"), ("apps", "v1"), ("example.com", "v1"), ("apiregistration.k8s.io", "v1")];
-    let wanted = local::wanted(served.into_iter(), &custom);
+    let desired = local::desired_services(served.into_iter(), &custom);
     let existing = [
-        wanted["v1."].clone(),
+        desired["v1."].clone(),
         json!({"metadata": {"name": "v1.gone.example.com", "labels": {local::MANAGED: "true"}}}),
         json!({"metadata": {"name": "v1.mine.example.com"}}),
     ];
-    let plan = local::plan(&wanted, &existing, true);
+    let plan = local::plan(&desired, &existing, true);
     assert_eq!(plan.delete, ["v1.gone.example.com"]);
     insta::assert_json_snapshot!(plan.create);
 }
@@ -50,20 +50,20 @@ fn local_services_follow_the_catalog() {
 fn local_services_of_definitions_are_restored() {
     let custom = BTreeSet::from(["example.com".to_owned(), "b.example.com".to_owned()]);
     let served = [("apps", "v1"), ("example.com", "v1"), ("b.example.com", "v1")];
-    let wanted = local::wanted(served.into_iter(), &custom);
-    let mut changed = wanted["v1.example.com"].clone();
+    let desired = local::desired_services(served.into_iter(), &custom);
+    let mut changed = desired["v1.example.com"].clone();
     changed["spec"]["groupPriorityMinimum"] = json!(5);
-    let plan = local::plan(&wanted, &[changed], false);
+    let plan = local::plan(&desired, &[changed], false);
     let names = |all: &[serde_json::Value]| -> Vec<String> {
         all.iter().filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
     };
-    assert_eq!(names(&plan.create), ["v1.b.example.com"], "those of built-in groups are not created again");
+    assert_eq!(names(&plan.create), ["v1.b.example.com"], "APIServices of built-in groups are created at start only");
     assert_eq!(names(&plan.restore), ["v1.example.com"]);
-    assert_eq!(plan.restore[0]["spec"], wanted["v1.example.com"]["spec"]);
+    assert_eq!(plan.restore[0]["spec"], desired["v1.example.com"]["spec"]);
 }
 
 #[test]
-fn remote_discovery() {
+fn discovered_groups_are_ordered_by_priority() {
     let remote = |group: &str, version: &str, priority: i64| {
         let service = json!({"metadata": {"name": format!("{version}.{group}")}, "spec": {"group": group, "version": version,
             "groupPriorityMinimum": priority, "versionPriority": 10, "service": {"name": "s", "namespace": "n"}}});
@@ -91,10 +91,10 @@ fn subresources_of_other_groups_are_listed() {
         .unwrap()
         .iter()
         .map(|resource| {
-            let below =
+            let subresources =
                 resource["subresources"].as_array().unwrap().iter().map(|sub| sub["subresource"].as_str().unwrap());
             let (name, scope) = (resource["resource"].as_str().unwrap(), resource["scope"].as_str().unwrap());
-            format!("{name} {scope}: {}", below.collect::<Vec<_>>().join(" "))
+            format!("{name} {scope}: {}", subresources.collect::<Vec<_>>().join(" "))
         })
         .collect();
     assert_eq!(resources, ["pods Namespaced: qps load", "nodes Cluster: load"]);

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A config map with the certificate, published in every namespace.
 #[derive(Debug, Clone, Copy)]
-pub struct Published {
+pub struct CertificateConfigMap {
     name: &'static str,
     key: &'static str,
     /// Annotation that describes the use of the certificate.
@@ -32,7 +32,7 @@ pub struct Published {
 }
 
 /// The config map of all clusters.
-pub const ROOT: Published = Published {
+pub const ROOT_CA: CertificateConfigMap = CertificateConfigMap {
     name: "kube-root-ca.crt",
     key: "ca.crt",
     annotation: Some((
@@ -41,16 +41,17 @@ pub const ROOT: Published = Published {
     )),
 };
 /// The config map that OpenShift's controller manager publishes in addition.
-pub const SERVICE: Published = Published { name: "openshift-service-ca.crt", key: "service-ca.crt", annotation: None };
+pub const SERVICE_CA: CertificateConfigMap =
+    CertificateConfigMap { name: "openshift-service-ca.crt", key: "service-ca.crt", annotation: None };
 
-impl Published {
+impl CertificateConfigMap {
     /// Restores the contents of a config map; false if nothing had to be changed.
     fn restore(&self, map: &mut Value, certificate: &str) -> bool {
         let data = json!({ self.key: certificate });
-        let annotated = self.annotation.is_none_or(|(name, _)| {
+        let has_annotation = self.annotation.is_none_or(|(name, _)| {
             map["metadata"]["annotations"][name].as_str().is_some_and(|description| !description.is_empty())
         });
-        if annotated && map["data"] == data {
+        if has_annotation && map["data"] == data {
             return false;
         }
         map["data"] = data;
@@ -66,23 +67,24 @@ impl Published {
 }
 
 /// Reconciles namespaces until the server stops.
-pub async fn run(server: ApiServer, published: Vec<Published>) {
-    run_with_restart(server, "default service accounts", |server| follow(server, published.clone())).await;
+pub async fn run(server: ApiServer, published: Vec<CertificateConfigMap>) {
+    run_with_restart(server, "default service accounts", |server| reconcile_changes(server, published.clone())).await;
 }
 
 /// Reconciles all namespaces once, then those that change or in which an object is deleted.
-async fn follow(server: ApiServer, published: Vec<Published>) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer, published: Vec<CertificateConfigMap>) -> Result<Infallible, Error> {
     let registry = server.registry();
     let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), registry.store.revision());
     let (mut namespaces, mut accounts, mut maps) =
         (watch("namespaces")?, watch("serviceaccounts")?, watch("configmaps")?);
-    let filler = Filler { registry, certificate: server.authority().certificate(), published: &published };
+    let reconciler =
+        NamespaceReconciler { registry, certificate: server.authority().certificate(), published: &published };
     let all = registry.store.objects(&ResourceKey::new("", "namespaces"), "");
     let mut touched: BTreeSet<String> = all.iter().map(|namespace| namespace.name().to_owned()).collect();
     loop {
         let mut failed = BTreeSet::new();
         for namespace in touched {
-            if let Err(error) = filler.fill(&namespace).await {
+            if let Err(error) = reconciler.reconcile(&namespace).await {
                 tracing::warn!(namespace, %error, "cannot write the default service account or certificate");
                 failed.insert(namespace);
             }
@@ -104,25 +106,25 @@ async fn follow(server: ApiServer, published: Vec<Published>) -> Result<Infallib
     }
 }
 
-struct Filler<'a> {
+struct NamespaceReconciler<'a> {
     registry: &'a Arc<Registry>,
     certificate: &'a str,
-    published: &'a [Published],
+    published: &'a [CertificateConfigMap],
 }
 
-impl Filler<'_> {
+impl NamespaceReconciler<'_> {
     /// Creates or restores the objects in a namespace.
-    async fn fill(&self, namespace: &str) -> ApiResult<()> {
+    async fn reconcile(&self, namespace: &str) -> ApiResult<()> {
         let found = self.registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", namespace));
         if found.is_none_or(|namespace| namespace.is_deleting()) {
             return Ok(());
         }
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
-        if self.stored("serviceaccounts", namespace, ACCOUNT).is_none() {
+        if self.get("serviceaccounts", namespace, ACCOUNT).is_none() {
             self.create("serviceaccounts", namespace, account).await?;
         }
         for published in self.published {
-            match self.stored("configmaps", namespace, published.name) {
+            match self.get("configmaps", namespace, published.name) {
                 None => {
                     let metadata = json!({"name": published.name});
                     let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
@@ -139,7 +141,7 @@ impl Filler<'_> {
         Ok(())
     }
 
-    fn stored(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         self.registry.store.object(&ResourceKey::new("", plural), &ObjectKey::new(namespace, name))
     }
 
@@ -147,10 +149,10 @@ impl Filler<'_> {
         let resource = core(self.registry, plural)?;
         let (ctx, options) = (loopback(namespace), loopback_options());
         let created = self.registry.create(&resource, &ctx, object, &options, &mut Vec::new()).await;
-        ignore_overtaken(created.map(drop))
+        ignore_conflict(created.map(drop))
     }
 
-    async fn restore(&self, namespace: &str, published: &Published) -> ApiResult<()> {
+    async fn restore(&self, namespace: &str, published: &CertificateConfigMap) -> ApiResult<()> {
         let (published, certificate) = (*published, self.certificate.to_owned());
         let edit = Edit(Arc::new(move |map: &mut Value| {
             published.restore(map, &certificate);
@@ -159,16 +161,16 @@ impl Filler<'_> {
         let change = crowsnest_registry::Change::Edit(edit);
         let maps = core(self.registry, "configmaps")?;
         let (ctx, options) = (loopback(namespace), loopback_options());
-        let written = self.registry.update(&maps, &ctx, published.name, &change, &options, &mut Vec::new()).await;
-        ignore_overtaken(written.map(drop))
+        let updated = self.registry.update(&maps, &ctx, published.name, &change, &options, &mut Vec::new()).await;
+        ignore_conflict(updated.map(drop))
     }
 }
 
 /// Ignores conflicts: another client created the object, or the namespace is being deleted.
-fn ignore_overtaken(result: ApiResult<()>) -> ApiResult<()> {
-    let overtaken = [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden];
+fn ignore_conflict(result: ApiResult<()>) -> ApiResult<()> {
+    let conflicts = [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden];
     match result {
-        Err(error) if overtaken.iter().any(|reason| error.is(*reason)) => Ok(()),
+        Err(error) if conflicts.iter().any(|reason| error.is(*reason)) => Ok(()),
         result => result,
     }
 }
@@ -181,15 +183,15 @@ mod tests {
     fn certificates_are_restored() {
         let annotated = |text: &str| json!({"annotations": {"kubernetes.io/description": text}});
         let cases = [
-            ("new", ROOT, json!({"metadata": {}}), true),
-            ("right", ROOT, json!({"metadata": annotated("own words"), "data": {"ca.crt": "C"}}), false),
-            ("no description", ROOT, json!({"metadata": annotated(""), "data": {"ca.crt": "C"}}), true),
-            ("null annotations", ROOT, json!({"metadata": {"annotations": null}, "data": {"ca.crt": "C"}}), true),
-            ("another certificate", ROOT, json!({"metadata": annotated("x"), "data": {"ca.crt": "D"}}), true),
-            ("more data", ROOT, json!({"metadata": annotated("x"), "data": {"ca.crt": "C", "a": "b"}}), true),
+            ("new", ROOT_CA, json!({"metadata": {}}), true),
+            ("right", ROOT_CA, json!({"metadata": annotated("own words"), "data": {"ca.crt": "C"}}), false),
+            ("no description", ROOT_CA, json!({"metadata": annotated(""), "data": {"ca.crt": "C"}}), true),
+            ("null annotations", ROOT_CA, json!({"metadata": {"annotations": null}, "data": {"ca.crt": "C"}}), true),
+            ("another certificate", ROOT_CA, json!({"metadata": annotated("x"), "data": {"ca.crt": "D"}}), true),
+            ("more data", ROOT_CA, json!({"metadata": annotated("x"), "data": {"ca.crt": "C", "a": "b"}}), true),
             (
                 "OpenShift's has no description",
-                SERVICE,
+                SERVICE_CA,
                 json!({"metadata": {}, "data": {"service-ca.crt": "C"}}),
                 false,
             ),

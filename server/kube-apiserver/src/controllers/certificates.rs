@@ -12,7 +12,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::authn::SigningRequest;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
-use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::object::{Object, format_time};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit};
@@ -23,8 +23,8 @@ use crate::ApiServer;
 const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "certificatesigningrequests";
 /// Maximum and minimum validity of certificates in seconds.
-const LONGEST: i64 = 365 * 24 * 3600;
-const SHORTEST: i64 = 10 * 60;
+const MAX_VALIDITY_SECONDS: i64 = 365 * 24 * 3600;
+const MIN_VALIDITY_SECONDS: i64 = 10 * 60;
 
 /// Reconciles requests until the server stops.
 pub async fn run(server: ApiServer) {
@@ -33,7 +33,7 @@ pub async fn run(server: ApiServer) {
     let Ok(resource) = registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) else { return };
     loop {
         let since = registry.store.revision();
-        if let Err(error) = pass(&server, &resource).await {
+        if let Err(error) = reconcile_all(&server, &resource).await {
             tracing::warn!(%error, "cannot process certificate signing requests");
         }
         let Ok(mut watcher) = registry.store.watch(&ResourceKey::new(GROUP, PLURAL), since) else { continue };
@@ -115,7 +115,7 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
     if serves { usages.and(named) } else { named.and(usages) }
 }
 
-async fn pass(server: &ApiServer, resource: &ResourceRef) -> ApiResult<()> {
+async fn reconcile_all(server: &ApiServer, resource: &ResourceRef) -> ApiResult<()> {
     for request in server.registry().list_all(resource).await? {
         let has = |kind: &str| {
             let conditions = request["status"]["conditions"].as_array().into_iter().flatten();
@@ -154,11 +154,11 @@ async fn handle(server: &ApiServer, resource: &ResourceRef, request: &Value) -> 
             Ok(signed.map_err(|error| format!("error auto signing csr: {error}"))?)
         }
     };
-    write(server, resource, request, outcome, &time(now)).await.map_err(|error| error.to_string())
+    write(server, resource, request, outcome, &format_time(now)).await.map_err(|error| error.to_string())
 }
 
 fn duration(seconds: Option<i64>) -> i64 {
-    seconds.map_or(LONGEST, |seconds| seconds.clamp(SHORTEST, LONGEST))
+    seconds.map_or(MAX_VALIDITY_SECONDS, |seconds| seconds.clamp(MIN_VALIDITY_SECONDS, MAX_VALIDITY_SECONDS))
 }
 
 /// Writes the certificate or the error to the status.
@@ -359,10 +359,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(None, LONGEST)]
-    #[case(Some(1), SHORTEST)]
+    #[case(None, MAX_VALIDITY_SECONDS)]
+    #[case(Some(1), MIN_VALIDITY_SECONDS)]
     #[case(Some(3601), 3601)]
-    #[case(Some(i64::from(i32::MAX)), LONGEST)]
+    #[case(Some(i64::from(i32::MAX)), MAX_VALIDITY_SECONDS)]
     fn validity_is_requested_within_limits(#[case] requested: Option<i64>, #[case] expected: i64) {
         assert_eq!(duration(requested), expected);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::authentication::bootstrap::signature;
+use crowsnest_registry::authentication::bootstrap::sign_cluster_info;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
@@ -28,15 +28,15 @@ const TOKEN: &str = "bootstrap-token-";
 const TEXT: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 /// Longest interval between checks: tokens expire without a change of their Secret.
-const AT_THE_LATEST: Duration = Duration::from_secs(60);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reconciles the ConfigMap until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "signing cluster-info", follow).await;
+    run_with_restart(server, "signing cluster-info", reconcile_changes).await;
 }
 
 /// Signs once, then when the ConfigMap or a token changes and periodically.
-async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let since = store.revision();
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), since)?;
@@ -44,10 +44,10 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let map = ObjectKey::new(NAMESPACE, NAME);
     let tokens = ObjectKey::new(TOKENS, TOKEN);
     loop {
-        if let Err(error) = pass(&server).await {
+        if let Err(error) = sign_all(&server).await {
             tracing::warn!(%error, "cannot sign cluster-info");
         }
-        let until = Instant::now() + AT_THE_LATEST;
+        let until = Instant::now() + RESYNC_INTERVAL;
         let mut concerns = false;
         while !concerns && Instant::now() < until {
             concerns = tokio::select! {
@@ -59,7 +59,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-async fn pass(server: &ApiServer) -> ApiResult<()> {
+async fn sign_all(server: &ApiServer) -> ApiResult<()> {
     let registry = server.registry();
     let maps = core(registry, "configmaps")?;
     let map = match registry.get(&maps, NAMESPACE, NAME).await {
@@ -72,7 +72,7 @@ async fn pass(server: &ApiServer) -> ApiResult<()> {
     let now = Timestamp::now();
     let wanted: BTreeMap<String, String> = secrets
         .iter()
-        .filter_map(|secret| signature(secret, text, now))
+        .filter_map(|secret| sign_cluster_info(secret, text, now))
         .map(|(id, signed)| (format!("{SIGNATURE}{id}"), signed))
         .collect();
     if signatures(&map) == wanted {

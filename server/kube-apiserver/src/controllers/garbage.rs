@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
+use crowsnest_apimachinery::request::options::{DeleteOptions, PropagationPolicy};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Objects processed concurrently.
-const CONCURRENT: usize = 32;
+const MAX_CONCURRENT_OBJECTS: usize = 32;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Location of an object.
@@ -115,7 +115,7 @@ impl Graph {
         let uid = links.uid.clone();
         let edge = |link: &OwnerLink| Edge { owner: link.uid.clone(), blocks: link.block_owner_deletion == Some(true) };
         let owners: Vec<Edge> = links.owners.iter().map(edge).collect();
-        if kind == ChangeKind::Deleted || links.deleting {
+        if kind == ChangeKind::Deleted || links.is_deleting {
             self.settled.get_mut().remove(&uid);
         }
         if kind == ChangeKind::Deleted {
@@ -139,7 +139,7 @@ impl Graph {
             }
             self.nodes.insert(uid.clone(), (location.clone(), owners));
         }
-        if links.deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
+        if links.is_deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
             self.ending.insert(uid.clone(), location);
             touched.push(uid);
         } else {
@@ -222,7 +222,7 @@ impl Failed {
 async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) -> Vec<String> {
     let failed = Mutex::new(Vec::new());
     stream::iter(touched)
-        .for_each_concurrent(CONCURRENT, |uid| {
+        .for_each_concurrent(MAX_CONCURRENT_OBJECTS, |uid| {
             let failed = &failed;
             async move {
                 let mut well = true;
@@ -255,7 +255,7 @@ async fn object(
     location: &ObjectLocation,
     uid: &str,
 ) -> ApiResult<Option<(ResourceRef, Value)>> {
-    let Some(resource) = registry.catalog.served().by_table(&location.table).cloned() else { return Ok(None) };
+    let Some(resource) = registry.catalog.snapshot().by_table(&location.table).cloned() else { return Ok(None) };
     match registry.get(&resource, location.key.namespace(), location.key.name()).await {
         Ok(object) if object.uid() == uid => Ok(Some((resource, object))),
         Ok(_) => Ok(None),
@@ -265,7 +265,7 @@ async fn object(
 }
 
 async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<Owner> {
-    let served = registry.catalog.served();
+    let served = registry.catalog.snapshot();
     let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
     if resource.namespaced && namespace.is_empty() {
         // A cluster-scoped object cannot have a namespaced owner.
@@ -320,11 +320,11 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &
         unblock_owners(registry, &resource, &dependent).await?;
     }
     let propagation = if waits_as_well || (held.iter().any(|f| f == FOREGROUND) && !held.iter().any(|f| f == ORPHAN)) {
-        Propagation::Foreground
+        PropagationPolicy::Foreground
     } else if held.iter().any(|f| f == ORPHAN) {
-        Propagation::Orphan
+        PropagationPolicy::Orphan
     } else {
-        Propagation::Background
+        PropagationPolicy::Background
     };
     let options = DeleteOptions {
         uid: Some(uid.to_owned()),

@@ -63,8 +63,8 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
         admission.push(Arc::new(StorageObjectInUseProtection));
     }
     if controllers.service_accounts {
-        let mut published = vec![accounts::ROOT];
-        published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
+        let mut published = vec![accounts::ROOT_CA];
+        published.extend(controllers.service_certificates.then_some(accounts::SERVICE_CA));
         server.spawn("default service accounts", accounts::run(server.clone(), published));
         admission.push(Arc::new(ServiceAccounts::new(&registry)));
     }
@@ -73,24 +73,24 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     }
 }
 
-/// Pause before a controller restarts after an error.
-const BREATH: Duration = Duration::from_secs(1);
+/// Delay before a controller restarts after an error.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Runs `follow` until the server stops; restarts it after errors, such as an expired watch.
-async fn run_with_restart<F>(server: ApiServer, what: &'static str, follow: impl Fn(ApiServer) -> F)
+/// Runs `reconcile` until the server stops; restarts it after errors, such as an expired watch.
+async fn run_with_restart<F>(server: ApiServer, what: &'static str, reconcile: impl Fn(ApiServer) -> F)
 where
     F: Future<Output = Result<Infallible, Error>>,
 {
-    let following = async {
+    let controller = async {
         loop {
-            match follow(server.clone()).await {
+            match reconcile(server.clone()).await {
                 Err(Error::Closed) => return,
                 Err(error) => tracing::warn!(%error, "{what}: restarting"),
             }
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(RESTART_DELAY).await;
         }
     };
-    server.stopped().run_until_cancelled(following).await;
+    server.stopped().run_until_cancelled(controller).await;
 }
 
 fn core(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {

@@ -24,10 +24,10 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows claims, volumes and pods until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "storage protection", follow).await;
+    run_with_restart(server, "storage protection", reconcile_changes).await;
 }
 
-async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let store = &registry.store;
     let since = store.revision();

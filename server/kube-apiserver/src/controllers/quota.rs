@@ -22,23 +22,23 @@ use crate::admission::limits::{add, amounts};
 use crate::admission::quota::usage::{Amounts, in_scope, usage};
 
 /// Changes of a namespace within this time are counted together.
-const SETTLE: Duration = Duration::from_millis(100);
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Interval of a full recount: a limited resource may be served only later.
-const RESYNC: Duration = Duration::from_secs(300);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Delay before a quota is counted again after its status could not be written.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows all objects until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "resource quotas", follow).await;
+    run_with_restart(server, "resource quotas", reconcile_changes).await;
 }
 
-async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let mut feed = registry.store.feed();
     let mut pending = Pending::default();
-    let mut resync = tokio::time::interval(RESYNC);
+    let mut resync = tokio::time::interval(RESYNC_INTERVAL);
     loop {
         let due = pending.due();
         let settled = async {
@@ -50,7 +50,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
         tokio::select! {
             changes = feed.next() => {
                 for (table, change) in changes? {
-                    pending.add(&table, &change, Instant::now() + SETTLE);
+                    pending.add(&table, &change, Instant::now() + BATCH_DELAY);
                 }
             }
             _ = resync.tick() => pending.add_all(Instant::now()),
@@ -170,7 +170,7 @@ fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
 fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
     let hard = amounts(quota.pointer("/spec/hard"));
     let mut total = Amounts::new();
-    for resource in registry.catalog.served().preferred().iter().filter(|r| r.namespaced) {
+    for resource in registry.catalog.snapshot().preferred_versions().iter().filter(|r| r.namespaced) {
         let (group, plural) = (&*resource.gvr.group, &*resource.gvr.resource);
         // Only the usage of pods, services and claims depends on the object.
         let counts = group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")

@@ -22,24 +22,24 @@ const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const PREFIX: &str = "bootstrap-token-";
 /// Longest interval between checks, in case the system clock is changed.
-const AT_THE_LATEST: Duration = Duration::from_secs(600);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Reconciles tokens until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "cleaning up tokens", follow).await;
+    run_with_restart(server, "cleaning up tokens", reconcile_changes).await;
 }
 
 /// Checks all tokens when one changes and when the next one expires.
-async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
     let tokens = ObjectKey::new(NAMESPACE, PREFIX);
     loop {
-        let wait = match pass(&server, Timestamp::now()).await {
-            Ok(wait) => wait.unwrap_or(AT_THE_LATEST).min(AT_THE_LATEST),
+        let wait = match delete_expired(&server, Timestamp::now()).await {
+            Ok(wait) => wait.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL),
             Err(error) => {
                 tracing::warn!(%error, "cannot clean up bootstrap tokens");
-                AT_THE_LATEST
+                MAX_CHECK_INTERVAL
             }
         };
         let until = Instant::now() + wait;
@@ -54,14 +54,14 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
 }
 
 /// Deletes expired tokens; returns the time until the next one expires.
-async fn pass(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>> {
+async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
     let mut next = None;
     for secret in registry.list(&secrets, NAMESPACE, &ListOptions::default()).await?.objects {
         let Some(expires) = expiration(&secret) else { continue };
         if expires > now {
-            let wait = Duration::try_from(expires.duration_since(now)).unwrap_or(AT_THE_LATEST);
+            let wait = Duration::try_from(expires.duration_since(now)).unwrap_or(MAX_CHECK_INTERVAL);
             next = Some(next.map_or(wait, |next: Duration| next.min(wait)));
             continue;
         }

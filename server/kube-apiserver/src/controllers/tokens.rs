@@ -27,11 +27,11 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Reconciles Secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "service-account tokens", follow).await;
+    run_with_restart(server, "service-account tokens", reconcile_changes).await;
 }
 
 /// Checks all Secrets at start and when a service account changes, otherwise those that change.
-async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
     let since = registry.store.revision();
@@ -50,7 +50,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
             changes = changed_secrets.next() => {
                 for change in changes? {
                     if change.kind != ChangeKind::Deleted {
-                        let secret = change.body.value(change.revision)?;
+                        let secret = change.body.decode(change.revision)?;
                         failed |= !try_reconcile(&server, &secrets, &secret).await;
                     }
                 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
 use crowsnest_cel::json::to_cel;
-use crowsnest_cel::{Budget, Failure, Kind, Program, with_base};
+use crowsnest_cel::{Budget, Failure, Program, ValueKind, with_base_scope};
 use kube::core::cel::cel::objects::OptionalValue;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::field_paths;
 
-/// Longest result of a `messageExpression` in bytes.
-const MAX_MESSAGE: usize = 5 * 1024;
+/// Maximum length of the result of a `messageExpression` in bytes.
+const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 /// One compiled rule.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ struct Rule {
     reason: String,
     /// Path relative to the value that the rule validates.
     field_path: String,
-    uses_old: bool,
-    optional_old: bool,
+    uses_old_self: bool,
+    is_old_self_optional: bool,
 }
 
 /// The rules of a schema in its structure, without branches that have no rules.
@@ -40,13 +40,13 @@ pub struct Rules {
 }
 
 /// Errors so far, and the remaining cost budget.
-struct Found {
+struct Evaluation {
     errors: Vec<FieldError>,
     /// Violations in unchanged values, which are returned as warnings.
-    stored: Vec<FieldError>,
+    unchanged_violations: Vec<FieldError>,
     budget: Budget,
     /// True if the budget is exhausted and no further rules are evaluated.
-    over: bool,
+    is_budget_exhausted: bool,
 }
 
 impl Rules {
@@ -58,7 +58,7 @@ impl Rules {
             .and_then(Value::as_array)
             .filter(|rules| !rules.is_empty())
             .map(|rules| {
-                let kind = Kind::of_schema(schema);
+                let kind = ValueKind::from_schema(schema);
                 rules.iter().filter_map(|rule| compile_rule(schema, rule, &kind)).collect()
             })
             .unwrap_or_default();
@@ -70,10 +70,11 @@ impl Rules {
                 }
             }
         }
-        let below = |key: &str| schema.get(key).filter(|s| s.is_object()).and_then(Self::compile).map(Box::new);
-        let (items, additional) = (below("items"), below("additionalProperties"));
-        let empty = own.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
-        (!empty).then_some(Self { own, properties, items, additional })
+        let compile_nested =
+            |key: &str| schema.get(key).filter(|s| s.is_object()).and_then(Self::compile).map(Box::new);
+        let (items, additional) = (compile_nested("items"), compile_nested("additionalProperties"));
+        let is_empty = own.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
+        (!is_empty).then_some(Self { own, properties, items, additional })
     }
 
     /// Evaluates the rules on `new` and returns errors and warnings. `old` is set for an update: transition rules
@@ -85,26 +86,31 @@ impl Rules {
         old: Option<&Value>,
         name: &str,
     ) -> (Vec<FieldError>, Vec<FieldError>) {
-        let mut found = Found { errors: Vec::new(), stored: Vec::new(), budget: Budget::rules(), over: false };
-        with_base(|base| self.walk(base, schema, (new, old), name, false, &mut found));
-        (found.errors, found.stored)
+        let mut evaluation = Evaluation {
+            errors: Vec::new(),
+            unchanged_violations: Vec::new(),
+            budget: Budget::for_rules(),
+            is_budget_exhausted: false,
+        };
+        with_base_scope(|base| self.walk(base, schema, (new, old), name, false, &mut evaluation));
+        (evaluation.errors, evaluation.unchanged_violations)
     }
 
-    /// `same` is true if the enclosing value is unchanged.
+    /// `is_unchanged` is true if the enclosing value is unchanged.
     fn walk(
         &self,
         base: &Context<'_>,
         schema: &Value,
         (new, old): (&Value, Option<&Value>),
         name: &str,
-        same: bool,
-        found: &mut Found,
+        is_unchanged: bool,
+        evaluation: &mut Evaluation,
     ) {
-        if new.is_null() || found.over {
+        if new.is_null() || evaluation.is_budget_exhausted {
             return;
         }
         let old = old.filter(|old| !old.is_null());
-        let same = same || old.is_some_and(|old| old == new);
+        let is_unchanged = is_unchanged || old.is_some_and(|old| old == new);
         if !self.own.is_empty() {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(schema, new));
@@ -112,8 +118,8 @@ impl Rules {
                 scope.add_variable_from_value("oldSelf", to_cel(schema, old));
             }
             for rule in &self.own {
-                rule.check(&scope, schema, (new, old), name, same, found);
-                if found.over {
+                rule.check(&scope, schema, (new, old), name, is_unchanged, evaluation);
+                if evaluation.is_budget_exhausted {
                     return;
                 }
             }
@@ -125,19 +131,19 @@ impl Rules {
                     if let Some((rules, sub)) =
                         self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
                     {
-                        rules.walk(base, sub, (member, old), &join(name, key), same, found);
+                        rules.walk(base, sub, (member, old), &join(name, key), is_unchanged, evaluation);
                     } else if let Some((rules, sub)) =
                         self.additional.as_deref().zip(schema.get("additionalProperties"))
                     {
-                        rules.walk(base, sub, (member, old), &format!("{name}[{key}]"), same, found);
+                        rules.walk(base, sub, (member, old), &format!("{name}[{key}]"), is_unchanged, evaluation);
                     }
                 }
             }
             Value::Array(items) => {
                 if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
                     for (index, item) in items.iter().enumerate() {
-                        let old = old.and_then(|o| correlated(schema, item, o));
-                        rules.walk(base, sub, (item, old), &format!("{name}[{index}]"), same, found);
+                        let old = old.and_then(|o| find_correlated(schema, item, o));
+                        rules.walk(base, sub, (item, old), &format!("{name}[{index}]"), is_unchanged, evaluation);
                     }
                 }
             }
@@ -147,7 +153,7 @@ impl Rules {
 }
 
 /// The old item with the same keys, for lists of type map; items of other lists have no identity.
-fn correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
+fn find_correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
     if schema.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
         return None;
     }
@@ -160,26 +166,28 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-fn compile_rule(schema: &Value, rule: &Value, kind: &Kind) -> Option<Rule> {
+fn compile_rule(schema: &Value, rule: &Value, kind: &ValueKind) -> Option<Rule> {
     let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let source = text("rule");
-    let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
-    let old = if optional_old { kind.clone().optional() } else { kind.clone() };
+    let is_old_self_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
+    let old = if is_old_self_optional { kind.clone().optional() } else { kind.clone() };
     let variables = [("self", kind.clone()), ("oldSelf", old)];
-    let program = Program::compile_over(&source, &variables).ok()?;
-    let uses_old = program.references().has_variable("oldSelf");
+    let program = Program::compile_with_kinds(&source, &variables).ok()?;
+    let uses_old_self = program.references().has_variable("oldSelf");
     let message_expression = text("messageExpression");
     Some(Rule {
-        uses_old,
+        uses_old_self,
         program,
         message: text("message").trim().to_owned(),
-        message_program: Program::compile_over(&message_expression, &variables)
+        message_program: Program::compile_with_kinds(&message_expression, &variables)
             .ok()
             .filter(|_| !message_expression.is_empty())
             .map(|program| (message_expression, program)),
         reason: text("reason"),
-        field_path: field_paths::find(&text("fieldPath"), schema, true).map(|found| found.shown).unwrap_or_default(),
-        optional_old,
+        field_path: field_paths::resolve(&text("fieldPath"), schema, true)
+            .map(|found| found.display)
+            .unwrap_or_default(),
+        is_old_self_optional,
         source,
     })
 }
@@ -191,14 +199,14 @@ impl Rule {
         schema: &Value,
         (value, old): (&Value, Option<&Value>),
         name: &str,
-        same: bool,
-        found: &mut Found,
+        is_unchanged: bool,
+        evaluation: &mut Evaluation,
     ) {
-        if self.uses_old && old.is_none() && !self.optional_old {
+        if self.uses_old_self && old.is_none() && !self.is_old_self_optional {
             return;
         }
         let mut inner;
-        let with_old = if self.optional_old {
+        let with_old = if self.is_old_self_optional {
             inner = scope.new_inner_scope();
             // With `optionalOldSelf`, `oldSelf` is an optional.
             let optional = old.map_or_else(OptionalValue::none, |old| OptionalValue::of(to_cel(schema, old)));
@@ -208,31 +216,35 @@ impl Rule {
             scope
         };
         // Evaluation errors show the type of the value.
-        let kind = printed(schema.get("type").and_then(Value::as_str).unwrap_or(""));
-        let failed =
+        let kind = go_json(schema.get("type").and_then(Value::as_str).unwrap_or(""));
+        let invalid =
             |path: &str, detail: String| FieldError::new(FieldErrorKind::Invalid, path, Some(kind.clone()), detail);
-        match self.program.execute(with_old, &mut found.budget) {
+        match self.program.execute(with_old, &mut evaluation.budget) {
             Ok(Cel::Bool(true)) => {}
-            Ok(_) => match self.explain(scope, &mut found.budget) {
+            Ok(_) => match self.violation_message(scope, &mut evaluation.budget) {
                 Ok(detail) => {
                     let error = self.error(value, name, detail);
-                    let errors = if same && !self.uses_old { &mut found.stored } else { &mut found.errors };
+                    let errors = if is_unchanged && !self.uses_old_self {
+                        &mut evaluation.unchanged_violations
+                    } else {
+                        &mut evaluation.errors
+                    };
                     errors.push(error);
                 }
                 Err(why) => {
-                    found.over = true;
-                    found.errors.push(failed(&self.path_of(name), why));
+                    evaluation.is_budget_exhausted = true;
+                    evaluation.errors.push(invalid(&self.error_path(name), why));
                 }
             },
             Err(failure) => {
-                found.over = !matches!(failure, Failure::Evaluation(_));
-                found.errors.push(failed(&shown(name), self.failure(&failure)));
+                evaluation.is_budget_exhausted = !matches!(failure, Failure::Evaluation(_));
+                evaluation.errors.push(invalid(&format_path(name), self.failure_message(&failure)));
             }
         }
     }
 
     /// Message for a rule that could not be evaluated.
-    fn failure(&self, failure: &Failure) -> String {
+    fn failure_message(&self, failure: &Failure) -> String {
         let rule = if self.message.is_empty() { self.source.trim() } else { &self.message };
         match failure {
             Failure::Evaluation(text) if text.starts_with("no such overload") => format!(
@@ -240,7 +252,7 @@ impl Rule {
             ),
             Failure::Evaluation(text) => format!("{text} evaluating rule: {rule}"),
             Failure::Budget => failure.to_string(),
-            Failure::Call => {
+            Failure::CostLimit => {
                 format!(
                     "'{failure}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
                 )
@@ -249,19 +261,19 @@ impl Rule {
     }
 
     /// Message of a violated rule; an error if the budget is exhausted.
-    fn explain(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<String, String> {
+    fn violation_message(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<String, String> {
         match self.message_program.as_ref().map(|(source, program)| (source, program.execute(scope, budget))) {
             Some((_, Ok(Cel::String(text)))) => {
                 let trimmed = text.trim();
-                if !trimmed.is_empty() && !trimmed.contains('\n') && trimmed.len() <= MAX_MESSAGE {
+                if !trimmed.is_empty() && !trimmed.contains('\n') && trimmed.len() <= MAX_MESSAGE_BYTES {
                     return Ok(trimmed.to_owned());
                 }
             }
             Some((_, Err(Failure::Budget))) => {
-                const SPENT: &str = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
-                return Err(SPENT.to_owned());
+                const BUDGET_EXHAUSTED: &str = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
+                return Err(BUDGET_EXHAUSTED.to_owned());
             }
-            Some((source, Err(Failure::Call))) => {
+            Some((source, Err(Failure::CostLimit))) => {
                 return Err(format!(
                     "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source:?}"
                 ));
@@ -272,25 +284,25 @@ impl Rule {
     }
 
     /// The path that a rule reports.
-    fn path_of(&self, name: &str) -> String {
+    fn error_path(&self, name: &str) -> String {
         let joins = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
-        shown(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
+        format_path(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
     }
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
-        let field = self.path_of(name);
+        let field = self.error_path(name);
         // Objects and lists are not repeated in the message.
-        let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
+        let printed_value = (!value.is_object() && !value.is_array()).then(|| go_json(value));
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
             "FieldValueRequired" => FieldError::required(field, detail),
-            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, ""),
-            _ => FieldError::new(FieldErrorKind::Invalid, field, shown, detail),
+            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, printed_value, ""),
+            _ => FieldError::new(FieldErrorKind::Invalid, field, printed_value, detail),
         }
     }
 }
 
 /// A path as errors print it.
-fn shown(path: &str) -> String {
+fn format_path(path: &str) -> String {
     if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }

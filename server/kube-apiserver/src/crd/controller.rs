@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, KIND, PLURAL};
-use super::known::{Known, group_of};
+use super::definition_cache::{DefinitionCache, group_of};
 use super::names::{self, Condition};
 use super::resources::{self, DefinitionStrategy};
 use crate::admission::WebhookClient;
@@ -34,7 +34,7 @@ pub struct Controller {
     /// Installed CRDs: name → group, plural, fingerprint.
     installed: BTreeMap<String, (String, String, Fingerprint)>,
     waiting: BTreeSet<String>,
-    known: Known,
+    definitions: DefinitionCache,
 }
 
 /// SHA-256 of the parts of a CRD that determine its served resources.
@@ -50,8 +50,13 @@ impl Controller {
     pub async fn start(registry: Arc<Registry>, client: Arc<WebhookClient>) -> ApiResult<Self> {
         let resource = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![definition_resource(&resource)]);
-        let mut controller =
-            Self { registry, client, installed: BTreeMap::new(), waiting: BTreeSet::new(), known: Known::default() };
+        let mut controller = Self {
+            registry,
+            client,
+            installed: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            definitions: DefinitionCache::default(),
+        };
         for definition in controller.definitions() {
             controller.install(&definition);
         }
@@ -123,8 +128,8 @@ impl Controller {
         }
         let groups: BTreeSet<&str> = names.iter().map(|name| group_of(name)).collect();
         for group in groups {
-            self.known.look(&self.registry.store, group);
-            for name in self.known.freed(group, jiff::Timestamp::now()) {
+            self.definitions.refresh(&self.registry.store, group);
+            for name in self.definitions.newly_acceptable(group, jiff::Timestamp::now()) {
                 self.reconcile(&name).await;
             }
         }
@@ -156,8 +161,8 @@ impl Controller {
             self.install(&definition);
             return self.finalize(&resource, &definition).await;
         }
-        self.known.look(&self.registry.store, view.group());
-        let decision = names::decide(view, &self.known.others(view.group(), view.name()));
+        self.definitions.refresh(&self.registry.store, view.group());
+        let decision = names::decide(view, &self.definitions.others(view.group(), view.name()));
         let now = jiff::Timestamp::now();
         if names::apply(&definition, &decision, now).is_none() {
             self.install(&definition);
@@ -233,7 +238,7 @@ impl Controller {
     /// Deletes all custom resources; returns the number of remaining ones.
     async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
         let table = ResourceKey::new(view.group(), view.plural());
-        let served = self.registry.catalog.served();
+        let served = self.registry.catalog.snapshot();
         let version = served.iter().find(|r| &*r.gvr.group == view.group() && &*r.gvr.resource == view.plural());
         let records = self.registry.store.records(&table, "");
         let Some(resource) = version.cloned() else { return Ok(records.len()) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_registry::unexpected;
+use crowsnest_registry::error_without_reason;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, SchemaRef, prune};
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ impl Converter {
     }
 
     /// Converts partial objects, without defaults and pruning.
-    pub async fn convert_part(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+    pub async fn convert_partial(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         self.by.convert(objects, to).await
     }
 }
@@ -120,7 +120,7 @@ impl By {
         }
         let failed = |kind: &str, why: String| {
             let from = text(&objects[0], "/apiVersion");
-            unexpected(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
+            error_without_reason(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
         };
         let kind = text(&objects[0], "/kind").to_owned();
         tracing::debug!(%resource, to, count = objects.len(), "calling a conversion webhook");

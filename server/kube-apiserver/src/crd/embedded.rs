@@ -108,7 +108,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
             metadata.insert("name".into(), "fakename".into());
         }
         let namespaced = metadata.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-        for mut error in validation::object_meta(&metadata, namespaced, &format::path_segment) {
+        for mut error in validation::validate_object_meta(&metadata, namespaced, &format::path_segment) {
             error.field = child(path, &error.field);
             errors.push(error);
         }

@@ -6,47 +6,47 @@ use super::structural::get;
 
 /// Result of resolving a path.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct ResolvedPath<'a> {
     /// Path as errors print it: `spec.a[x.y]`.
-    pub shown: String,
+    pub display: String,
     pub schema: &'a Value,
 }
 
 /// Resolves a path; errors have kube-apiserver's wording.
-pub(super) fn find<'a>(path: &str, schema: &'a Value, brackets: bool) -> Result<Found<'a>, String> {
+pub(super) fn resolve<'a>(path: &str, schema: &'a Value, allows_brackets: bool) -> Result<ResolvedPath<'a>, String> {
     const END: &str = "unexpected end of JSON path";
     let mut tokens = tokens(path).into_iter();
-    let mut found = Found { shown: String::new(), schema };
+    let mut resolved = ResolvedPath { display: String::new(), schema };
     while let Some(token) = tokens.next() {
         match token {
-            "[" if !brackets => return Err("array notation is not allowed".to_owned()),
+            "[" if !allows_brackets => return Err("array notation is not allowed".to_owned()),
             "[" => {
                 let quoted = tokens.next().ok_or(END)?;
                 let inner = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
                 let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
-                found.step(&unescaped(inner)?)?;
+                resolved.step(&unescape(inner)?)?;
                 match tokens.next().ok_or(END)? {
                     "]" => {}
                     other => return Err(format!("expected ] but got {other}")),
                 }
             }
-            "." => found.step(tokens.next().ok_or(END)?)?,
+            "." => resolved.step(tokens.next().ok_or(END)?)?,
             other => return Err(format!("expected [ or . but got: {other}")),
         }
     }
-    Ok(found)
+    Ok(resolved)
 }
 
-impl Found<'_> {
+impl ResolvedPath<'_> {
     fn step(&mut self, name: &str) -> Result<(), String> {
         const NOWHERE: &str = "does not refer to a valid field";
         if let Some(properties) = get(self.schema, "properties") {
             self.schema = properties.get(name).ok_or(NOWHERE)?;
-            let dot = if self.shown.is_empty() { "" } else { "." };
-            self.shown.push_str(&format!("{dot}{name}"));
+            let dot = if self.display.is_empty() { "" } else { "." };
+            self.display.push_str(&format!("{dot}{name}"));
         } else {
             self.schema = get(self.schema, "additionalProperties").ok_or(NOWHERE)?;
-            self.shown.push_str(&format!("[{name}]"));
+            self.display.push_str(&format!("[{name}]"));
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ fn tokens(path: &str) -> Vec<&str> {
     all
 }
 
-fn unescaped(text: &str) -> Result<String, String> {
+fn unescape(text: &str) -> Result<String, String> {
     let mut unescaped = String::with_capacity(text.len());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
@@ -120,9 +120,9 @@ mod tests {
             (".spec.", "unexpected end of JSON path"),
             (".spec['\\q']", "invalid string literal: invalid escape char \\q"),
         ] {
-            let found = super::find(path, &schema, true).map_or_else(|why| why, |found| found.shown);
-            assert_eq!(found, wanted, "{path}");
+            let resolved = super::resolve(path, &schema, true).map_or_else(|why| why, |resolved| resolved.display);
+            assert_eq!(resolved, wanted, "{path}");
         }
-        assert_eq!(super::find(".spec['a']", &schema, false).unwrap_err(), "array notation is not allowed");
+        assert_eq!(super::resolve(".spec['a']", &schema, false).unwrap_err(), "array notation is not allowed");
     }
 }

@@ -1,14 +1,14 @@
 //! Parts of a CRD as kube-apiserver prints its internal types in errors: all fields, with their Go names. Pure.
 
-use crowsnest_apimachinery::field::printed;
+use crowsnest_apimachinery::field::go_json;
 use serde_json::Value;
 
 fn text(of: &Value, key: &str) -> String {
-    printed(of.get(key).and_then(Value::as_str).unwrap_or(""))
+    go_json(of.get(key).and_then(Value::as_str).unwrap_or(""))
 }
 
 fn or_null(of: &Value, key: &str) -> String {
-    of.get(key).map_or_else(|| "null".to_owned(), printed)
+    of.get(key).map_or_else(|| "null".to_owned(), go_json)
 }
 
 fn flag(of: &Value, key: &str) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn schema(of: &Value) -> String {
             let mut entries: Vec<(&String, String)> = all.iter().map(|(name, inner)| (name, schema(inner))).collect();
             entries.sort();
             let entries: Vec<String> =
-                entries.iter().map(|(name, inner)| format!("{}:{inner}", printed(name))).collect();
+                entries.iter().map(|(name, inner)| format!("{}:{inner}", go_json(name))).collect();
             format!("{{{}}}", entries.join(","))
         }
         None => "null".to_owned(),

@@ -6,7 +6,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
-use super::rule_costs::Spent;
+use super::rule_costs::RuleCosts;
 use super::rules;
 use super::structural::{get, is, non_empty, word};
 
@@ -15,8 +15,8 @@ const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
 
 /// Context of a schema.
 #[derive(Clone)]
-pub(super) struct Around {
-    pub root: bool,
+pub(super) struct SchemaContext {
+    pub is_root: bool,
     /// The list that prevents correlation with the old object.
     pub uncorrelated: Option<String>,
     /// True inside `metadata` or the type fields of a resource.
@@ -24,38 +24,38 @@ pub(super) struct Around {
     /// Reason why a default is forbidden.
     no_default: Option<String>,
     /// True if rules are validated, which is not the case in junctions.
-    rules: bool,
+    validates_rules: bool,
     /// Upper bound of the number of values, if there is one.
-    pub most: Option<u64>,
+    pub max_values: Option<u64>,
 }
 
 /// Errors of schemas and of rules.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Findings {
     pub schemas: Vec<FieldError>,
     pub rules: Vec<FieldError>,
 }
 
-/// Validates the keywords of a schema recursively. Rules are compiled only if `spent` is given.
-pub(super) fn check(schema: &Value, path: &str, spent: Option<&mut Spent>) -> Vec<FieldError> {
-    let mut found = Found::default();
-    let around = Around {
-        root: true,
+/// Validates the keywords of a schema recursively. Rules are compiled only if `costs` is given.
+pub(super) fn check(schema: &Value, path: &str, costs: Option<&mut RuleCosts>) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    let context = SchemaContext {
+        is_root: true,
         uncorrelated: None,
         in_metadata: false,
         no_default: None,
-        rules: spent.is_some(),
-        most: Some(1),
+        validates_rules: costs.is_some(),
+        max_values: Some(1),
     };
-    let mut none = Spent::new(true);
-    walk(schema, path, &around, spent.unwrap_or(&mut none), &mut found);
+    let mut none = RuleCosts::new(true);
+    walk(schema, path, &context, costs.unwrap_or(&mut none), &mut found);
     found.schemas.extend(found.rules);
     found.schemas
 }
 
-fn walk(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &mut Found) {
+fn walk(schema: &Value, path: &str, context: &SchemaContext, costs: &mut RuleCosts, found: &mut Findings) {
     let before = found.schemas.len();
-    unsupported(schema, path, around, &mut found.schemas);
+    check_unsupported(schema, path, context, &mut found.schemas);
     if is(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         found.schemas.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
@@ -64,59 +64,60 @@ fn walk(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &
         let detail = "additionalProperties and properties are mutual exclusive";
         found.schemas.push(FieldError::forbidden(format!("{path}.additionalProperties"), detail));
     }
-    below(schema, path, around, spent, found);
+    check_children(schema, path, context, costs, found);
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
         found.schemas.push(FieldError::invalid(field, &Value::from(false), "must be true or undefined"));
     }
     collections(schema, path, &mut found.schemas);
-    rules::written(schema, path, &mut found.schemas);
-    if around.rules && found.schemas.len() == before {
-        rules::compiled(schema, path, around, spent, &mut found.rules);
+    rules::check_fields(schema, path, &mut found.schemas);
+    if context.validates_rules && found.schemas.len() == before {
+        rules::check_expressions(schema, path, context, costs, &mut found.rules);
     }
 }
 
 /// Validates the direct children in kube-apiserver's order.
-fn below(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &mut Found) {
-    let most = around.most.zip(most_elements(schema)).map(|(most, elements)| most.saturating_mul(elements));
-    let inner = Around { root: false, most, ..around.clone() };
+fn check_children(schema: &Value, path: &str, context: &SchemaContext, costs: &mut RuleCosts, found: &mut Findings) {
+    let max_values =
+        context.max_values.zip(max_elements(schema)).map(|(values, elements)| values.saturating_mul(elements));
+    let inner = SchemaContext { is_root: false, max_values, ..context.clone() };
     if let Some(values) = get(schema, "additionalProperties").filter(|values| values.is_object()) {
         let mut inner = inner.clone();
-        if around.in_metadata {
+        if context.in_metadata {
             inner.no_default = Some(" inside additionalProperties applying to object metadata".to_owned());
         }
-        walk(values, &format!("{path}.additionalProperties"), &inner, spent, found);
+        walk(values, &format!("{path}.additionalProperties"), &inner, costs, found);
     }
-    let resource = around.root || is(schema, "x-kubernetes-embedded-resource");
+    let resource = context.is_root || is(schema, "x-kubernetes-embedded-resource");
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
         let mut inner = inner.clone();
         if resource && METADATA.contains(&name.as_str()) {
             inner.in_metadata = true;
-            if around.root {
+            if context.is_root {
                 inner.no_default = Some(format!(" in top-level {name}"));
             }
         }
-        walk(property, &format!("{path}.properties[{name}]"), &inner, spent, found);
+        walk(property, &format!("{path}.properties[{name}]"), &inner, costs, found);
     }
-    let junction = Around { rules: false, ..inner.clone() };
+    let junction = SchemaContext { validates_rules: false, ..inner.clone() };
     if let Some(not) = get(schema, "not") {
-        walk(not, &format!("{path}.not"), &junction, spent, found);
+        walk(not, &format!("{path}.not"), &junction, costs, found);
     }
     for key in ["allOf", "oneOf", "anyOf"] {
         for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            walk(branch, &format!("{path}.{key}[{index}]"), &junction, spent, found);
+            walk(branch, &format!("{path}.{key}[{index}]"), &junction, costs, found);
         }
     }
     if let Some(items) = get(schema, "items").filter(|items| items.is_object()) {
-        let breaks = word(schema, "x-kubernetes-list-type") != "map";
-        let uncorrelated = around.uncorrelated.clone().or_else(|| breaks.then(|| path.to_owned()));
-        let inner = Around { uncorrelated, ..inner };
-        walk(items, &format!("{path}.items"), &inner, spent, found);
+        let breaks_correlation = word(schema, "x-kubernetes-list-type") != "map";
+        let uncorrelated = context.uncorrelated.clone().or_else(|| breaks_correlation.then(|| path.to_owned()));
+        let inner = SchemaContext { uncorrelated, ..inner };
+        walk(items, &format!("{path}.items"), &inner, costs, found);
     }
 }
 
 /// Maximum number of elements per value of a list or map; `None` if unlimited.
-fn most_elements(schema: &Value) -> Option<u64> {
+fn max_elements(schema: &Value) -> Option<u64> {
     let limit = |key: &str| get(schema, key).and_then(Value::as_i64).map(|limit| u64::try_from(limit).unwrap_or(0));
     match word(schema, "type") {
         "object" if get(schema, "additionalProperties").is_some() => limit("maxProperties"),
@@ -125,12 +126,12 @@ fn most_elements(schema: &Value) -> Option<u64> {
     }
 }
 
-fn unsupported(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
+fn check_unsupported(schema: &Value, path: &str, context: &SchemaContext, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported_sorted(format!("{path}.type"), &Value::from(kind), TYPES));
     }
-    if let Some(why) = around.no_default.as_ref().filter(|_| get(schema, "default").is_some()) {
+    if let Some(why) = context.no_default.as_ref().filter(|_| get(schema, "default").is_some()) {
         errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set{why}")));
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
@@ -146,7 +147,7 @@ fn unsupported(schema: &Value, path: &str, around: &Around, errors: &mut Vec<Fie
         let detail = "items must be a schema object and not an array";
         errors.push(FieldError::forbidden(format!("{path}.items"), detail));
     }
-    if around.in_metadata && is(schema, "x-kubernetes-embedded-resource") {
+    if context.in_metadata && is(schema, "x-kubernetes-embedded-resource") {
         let field = format!("{path}.x-kubernetes-embedded-resource");
         errors.push(FieldError::forbidden(field, "must not be used inside of resource meta"));
     }

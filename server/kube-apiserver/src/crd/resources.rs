@@ -7,7 +7,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
-use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
+use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::set::SchemaSet;
@@ -217,10 +217,10 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
-        reset_by_status(subresource)
+        status_reset_fields(subresource)
     }
 
     fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
-        unconverted(objects)
+        convert_identity(objects)
     }
 }

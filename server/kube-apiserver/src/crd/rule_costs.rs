@@ -3,53 +3,53 @@
 use crowsnest_apimachinery::field::FieldError;
 
 /// Cost limit per expression.
-const ONE: u64 = 10_000_000;
+const MAX_EXPRESSION_COST: u64 = 10_000_000;
 /// Cost limit for all expressions of a schema.
-const ALL: u64 = 100_000_000;
+const MAX_SCHEMA_COST: u64 = 100_000_000;
 /// Number of rules named when the total exceeds the limit.
-const NAMED: usize = 4;
+const MAX_REPORTED_RULES: usize = 4;
 
 /// Estimated costs of a schema's rules.
 #[derive(Debug)]
-pub(super) struct Spent {
+pub(super) struct RuleCosts {
     total: u64,
     /// The most expensive rules with their paths.
-    dearest: Vec<(String, u64)>,
+    most_expensive: Vec<(String, u64)>,
     /// True if the schema is stored already: the limit per expression does not apply.
-    stored: bool,
+    is_stored: bool,
 }
 
-impl Spent {
-    pub fn new(stored: bool) -> Self {
-        Self { total: 0, dearest: Vec::new(), stored }
+impl RuleCosts {
+    pub fn new(is_stored: bool) -> Self {
+        Self { total: 0, most_expensive: Vec::new(), is_stored }
     }
 
     /// Adds the cost of an expression; returns an error if it exceeds its limit.
-    pub fn count(&mut self, name: &str, path: String, cost: u64) -> Option<FieldError> {
-        let alone =
-            (!self.stored && cost > ONE).then(|| FieldError::forbidden(path.as_str(), exceeds(name, cost, ONE)));
+    pub fn add(&mut self, name: &str, path: String, cost: u64) -> Option<FieldError> {
+        let error = (!self.is_stored && cost > MAX_EXPRESSION_COST)
+            .then(|| FieldError::forbidden(path.as_str(), limit_message(name, cost, MAX_EXPRESSION_COST)));
         self.total = self.total.saturating_add(cost);
-        if cost >= ALL / 100 {
-            self.dearest.push((path, cost));
-            self.dearest.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
-            self.dearest.truncate(NAMED);
+        if cost >= MAX_SCHEMA_COST / 100 {
+            self.most_expensive.push((path, cost));
+            self.most_expensive.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+            self.most_expensive.truncate(MAX_REPORTED_RULES);
         }
-        alone
+        error
     }
 
     /// Errors if the total exceeds its limit.
     pub fn errors(self, path: &str) -> Vec<FieldError> {
-        if self.total <= ALL {
+        if self.total <= MAX_SCHEMA_COST {
             return Vec::new();
         }
         let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-        let named = self.dearest.into_iter().map(|(path, _)| FieldError::forbidden(path, detail));
+        let reported = self.most_expensive.into_iter().map(|(path, _)| FieldError::forbidden(path, detail));
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        named.chain([FieldError::forbidden(path, exceeds(name, self.total, ALL))]).collect()
+        reported.chain([FieldError::forbidden(path, limit_message(name, self.total, MAX_SCHEMA_COST))]).collect()
     }
 }
 
-fn exceeds(name: &str, cost: u64, limit: u64) -> String {
+fn limit_message(name: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = match factor {
         factor if factor > 100.0 => "more than 100x".to_owned(),
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors() {
-        for (cost, shown) in [
+    fn factors_are_formatted() {
+        for (cost, expected) in [
             (10_000_001, "1.000000x"),
             (14_900_000, "1.490000x"),
             (15_000_000, "1.5x"),
@@ -77,22 +77,22 @@ mod tests {
             (1_000_000_001, "more than 100x"),
             (u64::MAX, "more than 100x"),
         ] {
-            let mut spent = Spent::new(false);
-            let error = spent.count("estimated rule cost", "spec".into(), cost).unwrap();
-            assert!(error.detail.contains(&format!("by factor of {shown} (")), "{cost}: {}", error.detail);
-            assert_eq!(spent.errors("spec").is_empty(), cost <= ALL, "{cost}");
-            assert!(Spent::new(true).count("estimated rule cost", "spec".into(), cost).is_none());
+            let mut costs = RuleCosts::new(false);
+            let error = costs.add("estimated rule cost", "spec".into(), cost).unwrap();
+            assert!(error.detail.contains(&format!("by factor of {expected} (")), "{cost}: {}", error.detail);
+            assert_eq!(costs.errors("spec").is_empty(), cost <= MAX_SCHEMA_COST, "{cost}");
+            assert!(RuleCosts::new(true).add("estimated rule cost", "spec".into(), cost).is_none());
         }
-        assert!(Spent::new(false).count("estimated rule cost", "spec".into(), ONE).is_none());
+        assert!(RuleCosts::new(false).add("estimated rule cost", "spec".into(), MAX_EXPRESSION_COST).is_none());
     }
 
     #[test]
     fn most_expensive_rules_are_named() {
-        let mut spent = Spent::new(false);
+        let mut costs = RuleCosts::new(false);
         for cost in [999_999, 9_000_000, 60_000_000, 50_000_000, 8_000_000, 7_000_000] {
-            spent.count("estimated rule cost", format!("rule{cost}"), cost);
+            costs.add("estimated rule cost", format!("rule{cost}"), cost);
         }
-        let fields: Vec<String> = spent.errors("schema").into_iter().map(|error| error.field).collect();
+        let fields: Vec<String> = costs.errors("schema").into_iter().map(|error| error.field).collect();
         assert_eq!(fields, ["rule60000000", "rule50000000", "rule9000000", "rule8000000", "schema"]);
     }
 }

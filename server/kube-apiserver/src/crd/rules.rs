@@ -2,11 +2,11 @@
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_cel::instantiate;
-use crowsnest_cel::typing::{Checked, Declared, Names, Type, check};
+use crowsnest_cel::typing::{CheckedExpression, DeclType, Declarations, Type, check};
 use serde_json::Value;
 
-use super::keywords::Around;
-use super::rule_costs::Spent;
+use super::keywords::SchemaContext;
+use super::rule_costs::RuleCosts;
 use super::structural::{get, is, word};
 use super::{field_paths, internal};
 
@@ -14,23 +14,23 @@ const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldVal
 /// Name of the type of `self`. kube-apiserver appends a number that differs on each validation.
 const SELF: &str = "selfType0";
 
-fn all(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
+fn rules_of(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
     get(schema, "x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten().enumerate()
 }
 
 /// Validates the fields of rules without compiling expressions.
-pub(super) fn written(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, rule) in all(schema) {
+pub(super) fn check_fields(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, rule) in rules_of(schema) {
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
         let (source, message) = (word(rule, "rule").trim(), word(rule, "message"));
-        let broken = |text: &str| text.contains(['\n', '\r']);
+        let has_line_break = |text: &str| text.contains(['\n', '\r']);
         if source.is_empty() {
             errors.push(FieldError::required(at("rule"), "rule is not specified"));
         } else if !message.is_empty() && message.trim().is_empty() {
             errors.push(FieldError::invalid(at("message"), message, "must be non-empty if specified"));
-        } else if broken(message.trim()) {
+        } else if has_line_break(message.trim()) {
             errors.push(FieldError::invalid(at("message"), message, "must not contain line breaks"));
-        } else if broken(source) && message.trim().is_empty() {
+        } else if has_line_break(source) && message.trim().is_empty() {
             let detail = "message must be specified if rule contains line breaks";
             errors.push(FieldError::required(at("message"), detail));
         }
@@ -57,68 +57,81 @@ fn field_path(schema: &Value, written: &str, at: &str, errors: &mut Vec<FieldErr
     if written.contains(['\n', '\r']) {
         errors.push(FieldError::invalid(at, written, "must not contain line breaks"));
     }
-    if field_paths::find(written, schema, true).is_err() {
+    if field_paths::resolve(written, schema, true).is_err() {
         errors.push(FieldError::invalid(at, written, "must be a valid path"));
     }
 }
 
 /// Compiles the rules of a valid schema and adds their costs.
-pub(super) fn compiled(schema: &Value, path: &str, around: &Around, spent: &mut Spent, errors: &mut Vec<FieldError>) {
-    if all(schema).next().is_none() {
+pub(super) fn check_expressions(
+    schema: &Value,
+    path: &str,
+    context: &SchemaContext,
+    costs: &mut RuleCosts,
+    errors: &mut Vec<FieldError>,
+) {
+    if rules_of(schema).next().is_none() {
         return;
     }
-    let resource = around.root || is(schema, "x-kubernetes-embedded-resource");
-    let Some(declared) = Declared::of_schema(schema, resource, SELF) else {
+    let resource = context.is_root || is(schema, "x-kubernetes-embedded-resource");
+    let Some(declared) = DeclType::from_schema(schema, resource, SELF) else {
         let why = "internal error: failed to construct type information for x-kubernetes-validations rules: \
                    unable to convert structural schema to CEL declarations";
         let field = format!("{path}.x-kubernetes-validations");
         errors.push(FieldError::new(FieldErrorKind::Internal, field, None, why));
         return;
     };
-    for (index, rule) in all(schema) {
-        one(rule, &format!("{path}.x-kubernetes-validations[{index}]"), &declared, around, spent, errors);
+    for (index, rule) in rules_of(schema) {
+        check_rule(rule, &format!("{path}.x-kubernetes-validations[{index}]"), &declared, context, costs, errors);
     }
 }
 
 /// Declares `self` and `oldSelf`.
-fn names(declared: &Declared, optional_old: bool) -> Names {
-    let mut names = Names::default();
-    names.add("self", declared);
-    let old = if optional_old { Type::optional(declared.of.clone()) } else { declared.of.clone() };
-    names.variables.insert("oldSelf".to_owned(), old);
-    names
+fn declarations(declared: &DeclType, optional_old: bool) -> Declarations {
+    let mut declarations = Declarations::default();
+    declarations.add("self", declared);
+    let old = if optional_old { Type::optional(declared.cel_type.clone()) } else { declared.cel_type.clone() };
+    declarations.variables.insert("oldSelf".to_owned(), old);
+    declarations
 }
 
-fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut Spent, errors: &mut Vec<FieldError>) {
-    let names = names(declared, is(rule, "optionalOldSelf"));
+fn check_rule(
+    rule: &Value,
+    at: &str,
+    declared: &DeclType,
+    context: &SchemaContext,
+    costs: &mut RuleCosts,
+    errors: &mut Vec<FieldError>,
+) {
+    let declarations = declarations(declared, is(rule, "optionalOldSelf"));
     let invalid = |field: &str, detail: String| {
         FieldError::new(FieldErrorKind::Invalid, format!("{at}.{field}"), Some(internal::rule(rule)), detail)
     };
-    let compiled = match check(word(rule, "rule"), &names) {
+    let compiled = match check(word(rule, "rule"), &declarations) {
         Err(issues) => Err(format!("compilation failed: {issues}")),
-        Ok(checked) if *checked.gives() == Type::Bool => {
-            let made = instantiate(word(rule, "rule")).map(|()| checked);
-            made.map_err(|why| format!("program instantiation failed: {why}"))
+        Ok(checked) if *checked.result_type() == Type::Bool => {
+            let result = instantiate(word(rule, "rule")).map(|()| checked);
+            result.map_err(|why| format!("program instantiation failed: {why}"))
         }
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
     };
     // Without an explicit limit, the request size limits the number of values.
-    let times = around.most.unwrap_or_else(|| declared.max_count_per_request());
-    let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(times));
-    errors.extend(spent.count("estimated rule cost", format!("{at}.rule"), cost));
+    let max_values = context.max_values.unwrap_or_else(|| declared.max_count_per_request());
+    let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(max_values));
+    errors.extend(costs.add("estimated rule cost", format!("{at}.rule"), cost));
     match &compiled {
         Err(why) => errors.push(invalid("rule", why.clone())),
-        Ok(_) => match message(rule, &names) {
+        Ok(_) => match message(rule, &declarations) {
             Some(Err(why)) => errors.push(invalid("messageExpression", why)),
             Some(Ok(message)) => {
                 let field = format!("{at}.messageExpression");
-                errors.extend(spent.count("estimated messageExpression cost", field, message.cost(declared)));
+                errors.extend(costs.add("estimated messageExpression cost", field, message.cost(declared)));
             }
             None => {}
         },
     }
     if compiled.is_ok_and(|checked| checked.reads("oldSelf")) {
-        if let Some(outside) = &around.uncorrelated {
+        if let Some(outside) = &context.uncorrelated {
             let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
             errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
         }
@@ -128,16 +141,16 @@ fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut
     }
 }
 
-fn message(rule: &Value, names: &Names) -> Option<Result<Checked, String>> {
+fn message(rule: &Value, declarations: &Declarations) -> Option<Result<CheckedExpression, String>> {
     let expression = word(rule, "messageExpression");
     if expression.is_empty() {
         return None;
     }
-    Some(match check(expression, names) {
+    Some(match check(expression, declarations) {
         Err(issues) => Err(format!("messageExpression compilation failed: {issues}")),
-        Ok(checked) if *checked.gives() == Type::Text => {
-            let made = instantiate(expression).map(|()| checked);
-            made.map_err(|why| format!("messageExpression instantiation failed: {why}"))
+        Ok(checked) if *checked.result_type() == Type::Text => {
+            let result = instantiate(expression).map(|()| checked);
+            result.map_err(|why| format!("messageExpression instantiation failed: {why}"))
         }
         Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
     })

@@ -60,7 +60,7 @@ pub(super) fn definition(conversion: Value) -> Value {
 /// Waits until the catalog serves cars, or no longer does.
 pub(super) async fn until_served(server: &ApiServer, wanted: bool) {
     let mut changed = server.registry().catalog.subscribe();
-    while server.registry().catalog.served().serves("example.com", "v1") != wanted {
+    while server.registry().catalog.snapshot().serves("example.com", "v1") != wanted {
         changed.changed().await.unwrap();
     }
 }
@@ -394,7 +394,7 @@ async fn objects_of_removed_versions_are_not_converted() {
     let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     let read = async {
         let mut changed = server.registry().catalog.subscribe();
-        while server.registry().catalog.served().serves("example.com", "v1") {
+        while server.registry().catalog.snapshot().serves("example.com", "v1") {
             changed.changed().await.unwrap();
         }
         cars.get("old").await.unwrap_err().to_string()

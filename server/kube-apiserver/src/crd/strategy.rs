@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
-use crowsnest_schema::apply::{Version, VersionSchemas};
+use crowsnest_schema::apply::{VersionSchemas, VersionState};
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, SchemaRef, prune};
 use futures::future::BoxFuture;
@@ -224,16 +224,18 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 impl VersionSchemas for CustomStrategy {
-    fn version(&self, api_version: &str) -> Version {
+    fn version(&self, api_version: &str) -> VersionState {
         match self.converter.schema(api_version) {
-            Some(schema) => Version::Known(schema),
-            None => Version::Refused(format!("request to convert CR to an invalid group/version: {api_version}")),
+            Some(schema) => VersionState::Served(schema),
+            None => {
+                VersionState::Inconvertible(format!("request to convert CR to an invalid group/version: {api_version}"))
+            }
         }
     }
 }
 
 impl Strategy for CustomStrategy {
-    fn refuses_create(&self) -> Option<&'static str> {
+    fn create_refusal(&self) -> Option<&'static str> {
         self.is_terminating.then_some("create not allowed while custom resource definition is terminating")
     }
 
@@ -310,7 +312,7 @@ impl Strategy for CustomStrategy {
         self.since
     }
 
-    fn deprecation(&self) -> Option<&str> {
+    fn deprecation_warning(&self) -> Option<&str> {
         self.deprecation.as_deref()
     }
 
@@ -321,7 +323,7 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn open_api(&self) -> Option<Arc<Value>> {
+    fn published_schema(&self) -> Option<Arc<Value>> {
         Some(self.schema.clone())
     }
 
@@ -347,7 +349,7 @@ impl Strategy for CustomStrategy {
         false
     }
 
-    fn unreadable(&self, object: &Value) -> Option<String> {
+    fn decode_error(&self, object: &Value) -> Option<String> {
         let found = if self.embeds { embedded::unreadable(&self.schema, object) } else { None };
         found.map(|error| error.to_string())
     }
@@ -370,9 +372,9 @@ impl Strategy for CustomStrategy {
         false
     }
 
-    fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+    fn convert_partial(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         let to = to_api_version.to_owned();
-        Box::pin(async move { self.converter.convert_part(objects, &to).await })
+        Box::pin(async move { self.converter.convert_partial(objects, &to).await })
     }
 
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_schema::patterns;
 use serde_json::{Value, json};
 
-use super::rule_costs::Spent;
+use super::rule_costs::RuleCosts;
 use super::{defaults, internal, keywords};
 
 pub(super) fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
@@ -72,7 +72,7 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
     if is(schema, "nullable") {
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
-    let mut spent = None;
+    let mut costs = None;
     let unconvertible = unconvertible(schema);
     if unconvertible.is_none() {
         let mut found = Vec::new();
@@ -83,16 +83,16 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
             found = defaults::check(schema, path);
         }
         // Rules are validated only in an otherwise valid schema.
-        spent = found.is_empty().then(|| Spent::new(stored));
+        costs = found.is_empty().then(|| RuleCosts::new(stored));
         errors.extend(found);
     }
-    errors.extend(keywords::check(schema, path, spent.as_mut()));
+    errors.extend(keywords::check(schema, path, costs.as_mut()));
     if errors.is_empty()
         && let Some(why) = unconvertible
     {
         errors.push(FieldError::invalid(path, "", why));
     }
-    errors.extend(spent.map(|spent| spent.errors(path)).unwrap_or_default());
+    errors.extend(costs.map(|costs| costs.errors(path)).unwrap_or_default());
     errors
 }
 

@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
-use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
 use crowsnest_schema::formats as texts;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -86,7 +86,7 @@ fn wrong_type(name: &str, expected: &str, value: &Value) -> FieldError {
 }
 
 fn invalid(name: &str, value: &Value, detail: String) -> FieldError {
-    FieldError::new(FieldErrorKind::Invalid, name, Some(printed(value)), format!("{name} in body {detail}"))
+    FieldError::new(FieldErrorKind::Invalid, name, Some(go_json(value)), format!("{name} in body {detail}"))
 }
 
 fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
@@ -156,7 +156,7 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
         found.check(texts::fits(format, text), || {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
-            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(printed(value)), detail)
+            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(go_json(value)), detail)
         });
     }
 }

@@ -102,21 +102,21 @@ pub(super) fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<Fiel
             errors.push(FieldError::required(at, ""));
             continue;
         }
-        let found = match field_paths::find(written, schema, false) {
+        let found = match field_paths::resolve(written, schema, false) {
             Ok(found) => found,
             Err(why) => {
                 errors.push(FieldError::invalid(at, written, format!("is an invalid path: {why}")));
                 continue;
             }
         };
-        if found.shown.split(['.', '[']).next() == Some("metadata") {
+        if found.display.split(['.', '[']).next() == Some("metadata") {
             errors.push(FieldError::invalid(at.as_str(), written, "must not point to fields in metadata"));
         }
         if !matches!(text(found.schema, "/type"), "string" | "integer" | "boolean") {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid(at.as_str(), written, detail));
         }
-        if !seen.insert(found.shown) {
+        if !seen.insert(found.display) {
             errors.push(FieldError::duplicate(at, written));
         }
     }

@@ -88,7 +88,7 @@ impl Discovery {
 
     fn documents(&self, api: &Api) -> Vec<Value> {
         let elsewhere = api.delegates().iter().flat_map(|delegate| delegate.discovery()).collect();
-        documents::groups(&self.registry.catalog.served(), elsewhere)
+        documents::groups(&self.registry.catalog.snapshot(), elsewhere)
     }
 
     fn groups(&self, api: &Api, request: &Request<Body>, core: bool) -> Response {
@@ -97,7 +97,7 @@ impl Discovery {
             Ok(accepted) => accepted,
             Err(error) => return respond::error(&error),
         };
-        let groups = if core { documents::core(&self.registry.catalog.served()) } else { self.documents(api) };
+        let groups = if core { documents::core(&self.registry.catalog.snapshot()) } else { self.documents(api) };
         let mut response = match accepted.shape {
             Shape::Aggregated { beta } => aggregated(groups, beta, request),
             _ if core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
@@ -108,7 +108,7 @@ impl Discovery {
     }
 
     fn resources(&self, request: &Request<Body>, group: &str, version: &str) -> Response {
-        let served = self.registry.catalog.served();
+        let served = self.registry.catalog.snapshot();
         match documents::resources(&served, group, version) {
             Some(document) => plain(request, Offer::Resources, &document),
             // Groups of CRDs have no routes of their own.
@@ -120,7 +120,7 @@ impl Discovery {
     }
 
     fn openapi(&self, api: &Api, request: &Request<Body>, parts: &[&str]) -> Response {
-        let served = self.registry.catalog.served();
+        let served = self.registry.catalog.snapshot();
         let elsewhere: Vec<_> = api.delegates().iter().flat_map(|delegate| delegate.openapi()).collect();
         crate::openapi::serve(&served, &elsewhere, request, &parts[1..]).unwrap_or_else(not_found)
     }
@@ -152,7 +152,10 @@ impl Discovery {
         out.push_str("# TYPE apiserver_storage_revision gauge\n");
         out.push_str(&format!("apiserver_storage_revision {}\n", store.revision()));
         out.push_str("# TYPE apiserver_watch_event_encodings_total counter\n");
-        out.push_str(&format!("apiserver_watch_event_encodings_total {}\n", self.registry.recent.lines_made()));
+        out.push_str(&format!(
+            "apiserver_watch_event_encodings_total {}\n",
+            self.registry.event_cache.encoded_line_count()
+        ));
         out
     }
 }

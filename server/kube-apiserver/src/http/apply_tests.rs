@@ -174,11 +174,11 @@ impl Client {
 async fn until_served(server: &ApiServer, group: &str, versions: &Value) {
     let mut changed = server.registry().catalog.subscribe();
     loop {
-        let served = server.registry().catalog.served();
+        let served = server.registry().catalog.snapshot();
         let own: Vec<_> = served.iter().filter(|resource| *resource.gvr.group == *group).collect();
         let is_there = |version: &Value| {
             let of_it = own.iter().find(|resource| version["name"] == *resource.gvr.version);
-            let schema = of_it.and_then(|resource| resource.strategy.open_api());
+            let schema = of_it.and_then(|resource| resource.strategy.published_schema());
             schema.is_some_and(|schema| {
                 schema["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]
             })

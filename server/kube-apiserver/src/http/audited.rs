@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::audit::held::{BodyCapture, TrackedBody};
+use crowsnest_apiserver::audit::tracked_body::{BodyCapture, TrackedBody};
 use crowsnest_apiserver::audit::{self, Auditor, Record};
 use crowsnest_apiserver::authn::InProcessUser;
 use crowsnest_apiserver::serve::PeerAddress;
@@ -26,7 +26,7 @@ pub(crate) struct Audited {
 
 /// Response extension with the `Status` that was returned.
 #[derive(Clone)]
-pub(super) struct Told(pub Arc<Value>);
+pub(super) struct ReturnedStatus(pub Arc<Value>);
 
 /// The audit record of a request, if there is one.
 pub(crate) fn record(extensions: &http::Extensions) -> Option<&Arc<Record>> {
@@ -44,41 +44,42 @@ pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Op
         None => {
             let info = layers::info(request);
             let attributes = audit::Attributes::from((*info).clone());
-            let beyond = auditor.beyond(request.method(), request.uri(), request.headers());
-            let lasts = beyond.as_ref().map_or(info.is_long_running(), |beyond| beyond.lasts);
-            let id = audit::id_of(request.headers(), String::new);
-            let facts = audit::Request {
+            let forwarded = auditor.forwarded_request(request.method(), request.uri(), request.headers());
+            let is_long_running = forwarded.as_ref().map_or(info.is_long_running(), |forwarded| forwarded.long_running);
+            let id = audit::audit_id(request.headers(), String::new);
+            let audit_request = audit::Request {
                 audit_id: &id,
-                received: jiff::Timestamp::now(),
+                received_at: jiff::Timestamp::now(),
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address),
                 attributes: &attributes,
-                beyond: beyond.as_ref(),
+                forwarded: forwarded.as_ref(),
             };
-            auditor.begin(&facts, user, lasts).await
+            auditor.begin(&audit_request, user, is_long_running).await
         }
     };
     request.extensions_mut().insert(Audited { auditor: auditor.clone(), record });
 }
 
-/// Runs a handler and holds the audit record until the last byte of the response. `own` is false for proxied
+/// Runs a handler and holds the audit record until the last byte of the response. `copies_bodies` is false for proxied
 /// requests, whose bodies are not copied.
-pub(super) async fn follow(
+pub(super) async fn run_audited(
     record: Option<Arc<Record>>,
-    own: bool,
+    copies_bodies: bool,
     handling: impl Future<Output = Response> + Send,
 ) -> Response {
     let Some(record) = record else { return handling.await };
     let response = match AssertUnwindSafe(handling).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
-            record.panicked();
+            record.record_panic();
             resume_unwind(panic)
         }
     };
-    let status = response.extensions().get::<Told>().cloned();
-    record.answered(response.status(), status.as_ref().map(|Told(status)| &**status)).await;
-    let capture = own.then(|| BodyCapture::response(&record, response.status(), response.headers())).flatten();
+    let status = response.extensions().get::<ReturnedStatus>().cloned();
+    record.record_response_start(response.status(), status.as_ref().map(|ReturnedStatus(status)| &**status)).await;
+    let capture =
+        copies_bodies.then(|| BodyCapture::response(&record, response.status(), response.headers())).flatten();
     response.map(|body| Body::new(TrackedBody::new(body, record).with_capture(capture)))
 }

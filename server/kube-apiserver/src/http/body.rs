@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use crowsnest_apimachinery::negotiate::Encoding;
-use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_component_base::body;
@@ -15,7 +15,7 @@ use crate::http::protobuf;
 
 /// Reads a complete body; 413 above the limit.
 pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
-    Ok(body::collect(body, MAX_REQUEST_BODY).await?)
+    Ok(body::collect(body, MAX_REQUEST_BODY_BYTES).await?)
 }
 
 /// Decodes an object of a served kind. Strict findings become warnings or an error, depending on the field

@@ -55,7 +55,7 @@ impl InProcessService {
         {
             let mut upgrades = self.upgrades.lock();
             while upgrades.try_join_next().is_some() {}
-            upgrades.spawn(crowsnest_apiserver::serve::connection(
+            upgrades.spawn(crowsnest_apiserver::serve::serve_connection(
                 theirs,
                 http::Extensions::new(),
                 router,

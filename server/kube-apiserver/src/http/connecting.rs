@@ -6,7 +6,7 @@ use crowsnest_registry::resource::Subresource;
 use serde_json::{Map, Value};
 
 /// Type of a query parameter.
-enum As {
+enum ParameterType {
     Flag,
     Text,
     Texts,
@@ -14,24 +14,24 @@ enum As {
 }
 
 /// Reads the options from the query and, for a proxy, from the path.
-pub(super) fn options(subresource: &Subresource, query: &Query, rest: &str) -> Value {
-    let parameters: &[(&str, As)] = match subresource.name {
+pub(super) fn parse_options(subresource: &Subresource, query: &Query, rest: &str) -> Value {
+    let parameters: &[(&str, ParameterType)] = match subresource.name {
         "exec" => &[
-            ("stdin", As::Flag),
-            ("stdout", As::Flag),
-            ("stderr", As::Flag),
-            ("tty", As::Flag),
-            ("container", As::Text),
-            ("command", As::Texts),
+            ("stdin", ParameterType::Flag),
+            ("stdout", ParameterType::Flag),
+            ("stderr", ParameterType::Flag),
+            ("tty", ParameterType::Flag),
+            ("container", ParameterType::Text),
+            ("command", ParameterType::Texts),
         ],
         "attach" => &[
-            ("stdin", As::Flag),
-            ("stdout", As::Flag),
-            ("stderr", As::Flag),
-            ("tty", As::Flag),
-            ("container", As::Text),
+            ("stdin", ParameterType::Flag),
+            ("stdout", ParameterType::Flag),
+            ("stderr", ParameterType::Flag),
+            ("tty", ParameterType::Flag),
+            ("container", ParameterType::Text),
         ],
-        "portforward" => &[("ports", As::Numbers)],
+        "portforward" => &[("ports", ParameterType::Numbers)],
         _ => &[],
     };
     let mut options = Map::new();
@@ -41,15 +41,15 @@ pub(super) fn options(subresource: &Subresource, query: &Query, rest: &str) -> V
     };
     options.insert("kind".into(), subresource.kind.clone().into());
     options.insert("apiVersion".into(), api_version.into());
-    for (name, read_as) in parameters {
+    for (name, parameter_type) in parameters {
         let given: Vec<&str> = query.all(name).collect();
-        let value = match (read_as, given.first()) {
+        let value = match (parameter_type, given.first()) {
             (_, None) => continue,
-            (As::Flag, Some(_)) if !query.flag(name) => continue,
-            (As::Flag, Some(_)) => true.into(),
-            (As::Text, Some(first)) => (*first).into(),
-            (As::Texts, Some(_)) => given.into(),
-            (As::Numbers, Some(_)) => {
+            (ParameterType::Flag, Some(_)) if !query.flag(name) => continue,
+            (ParameterType::Flag, Some(_)) => true.into(),
+            (ParameterType::Text, Some(first)) => (*first).into(),
+            (ParameterType::Texts, Some(_)) => given.into(),
+            (ParameterType::Numbers, Some(_)) => {
                 given.iter().flat_map(|list| list.split(',')).filter_map(|n| n.parse::<i32>().ok()).collect()
             }
         };
@@ -84,10 +84,10 @@ mod tests {
     ) {
         let (group, version) = (String::new(), "v1".to_owned());
         let subresource = Subresource { name, kind: kind.to_owned(), group, version, verbs: Vec::new() };
-        let mut wanted = json!({"kind": kind, "apiVersion": "v1"});
+        let mut expected = json!({"kind": kind, "apiVersion": "v1"});
         for (key, value) in more.as_object().into_iter().flatten() {
-            wanted[key] = value.clone();
+            expected[key] = value.clone();
         }
-        assert_eq!(options(&subresource, &Query::parse(Some(query)), rest), wanted);
+        assert_eq!(parse_options(&subresource, &Query::parse(Some(query)), rest), expected);
     }
 }

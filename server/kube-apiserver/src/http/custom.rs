@@ -8,8 +8,8 @@ use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::check;
 use serde_json::Value;
 
-/// Bytes of a body that an error repeats.
-const SHOWN: usize = 30;
+/// Maximum number of characters of a body that an error repeats.
+const MAX_REPEATED_CHARS: usize = 30;
 
 /// Decodes an object of a custom kind.
 pub(super) fn object(
@@ -21,10 +21,12 @@ pub(super) fn object(
 ) -> ApiResult<Value> {
     let unrecognized = |why: String| {
         let text = String::from_utf8_lossy(bytes);
-        let shown: String = text.chars().take(SHOWN).collect();
-        let shown = if text.chars().count() > SHOWN { format!("{shown} ...") } else { shown };
+        let excerpt: String = text.chars().take(MAX_REPEATED_CHARS).collect();
+        let excerpt = if text.chars().count() > MAX_REPEATED_CHARS { format!("{excerpt} ...") } else { excerpt };
         let kind = &resource.kind;
-        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({excerpt})"
+        ))
     };
     let (mut object, mut findings) = match encoding {
         Encoding::Json => crowsnest_schema::decode::read_json(bytes)
@@ -48,7 +50,7 @@ pub(super) fn object(
         ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     };
     let wrong = crowsnest_schema::decode::metadata_error(&object);
-    if let Some(wrong) = wrong.or_else(|| resource.strategy.unreadable(&object)) {
+    if let Some(wrong) = wrong.or_else(|| resource.strategy.decode_error(&object)) {
         return Err(unusable(wrong));
     }
     if let Some(schema) = resource.strategy.schema() {

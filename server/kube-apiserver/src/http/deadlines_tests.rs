@@ -11,7 +11,7 @@ use http::Request;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::http::InFlight;
+use crate::http::InFlightLimits;
 use crate::{ApiServer, Config, Data};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -26,7 +26,7 @@ async fn send(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
 
 #[tokio::test]
 async fn stalled_bodies_do_not_block_other_requests() {
-    let in_flight = InFlight { writes: 1, ..InFlight::default() };
+    let in_flight = InFlightLimits { writes: 1, ..InFlightLimits::default() };
     let server = ApiServer::start(Config { in_flight, ..Config::new("test", Data::Memory) }).await.unwrap();
     let endless = futures::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"{")) });
     let endless = Body::from_stream(endless.chain(futures::stream::pending()));

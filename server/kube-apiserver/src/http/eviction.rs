@@ -5,18 +5,18 @@ use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crowsnest_registry::delete::check_preconditions;
-use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::object::{Object, format_time};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
 use crate::http::handler::Call;
-use crate::http::subresource::success;
+use crate::http::subresource::respond_success;
 use crate::http::{Response, respond};
 
-/// Disrupted pods in a budget's status above which evictions wait for its controller.
-const MOST_DISRUPTED: usize = 2000;
+/// Maximum number of disrupted pods in a budget's status; above it, evictions wait for its controller.
+const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// Deletes a pod unless a disruption budget rejects it.
 pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
@@ -31,8 +31,8 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
     let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
     let pod = registry.get(&pods, &ctx.namespace, &name).await?;
     let budgets = registry.resource(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
-    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-    if !finished && !pod.is_deleting() {
+    let is_exempt = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    if !is_exempt && !pod.is_deleting() {
         let mut matching = Vec::new();
         for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
             let selector = Selector::from_json(budget["spec"].get("selector"));
@@ -49,18 +49,19 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
             return Ok(respond::status(500, call.accepted.encoding, status));
         }
         // Pods that are not ready do not count as healthy and can be evicted while enough others are.
-        let free = |budget: &Value| {
-            !is_ready(&pod) && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || healthy(budget))
+        let needs_no_disruption = |budget: &Value| {
+            !is_ready(&pod)
+                && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || has_enough_healthy_pods(budget))
         };
-        if let Some(budget) = matching.first().filter(|budget| !free(budget)) {
-            spend(call, ctx, &budgets, budget, &name).await?;
+        if let Some(budget) = matching.first().filter(|budget| !needs_no_disruption(budget)) {
+            use_disruption(call, ctx, &budgets, budget, &name).await?;
         }
     }
     if !ctx.dry_run {
-        tell(call, ctx, &pods, &mut options).await?;
+        set_disruption_target(call, ctx, &pods, &mut options).await?;
     }
     registry.delete(&pods, ctx, &name, &options, &mut call.warnings).await?;
-    Ok(success(201, call))
+    Ok(respond_success(201, call))
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -69,13 +70,13 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 /// True if a budget requires healthy pods and has enough of them.
-fn healthy(budget: &Value) -> bool {
-    let number = |key: &str| number_of(budget, key);
+fn has_enough_healthy_pods(budget: &Value) -> bool {
+    let number = |key: &str| status_number(budget, key);
     number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
 }
 
 /// Uses one disruption of a budget, or rejects the eviction with 429.
-async fn spend(
+async fn use_disruption(
     call: &mut Call,
     ctx: &RequestContext,
     budgets: &ResourceRef,
@@ -83,11 +84,11 @@ async fn spend(
     pod: &str,
 ) -> ApiResult<()> {
     let name = budget.name().to_owned();
-    let (pod, now) = (pod.to_owned(), time(ctx.now));
+    let (pod, now) = (pod.to_owned(), format_time(ctx.now));
     let edit = Edit(std::sync::Arc::new(move |budget: &mut Value| {
         let status = &budget["status"];
-        let number = |key: &str| number_of(budget, key);
-        let refuse = |text: String, retry_after_seconds: Option<u32>| {
+        let number = |key: &str| status_number(budget, key);
+        let reject = |text: String, retry_after_seconds: Option<u32>| {
             let cause = Cause { reason: "DisruptionBudget".into(), message: text, ..Cause::default() };
             let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
             Err(ApiError::new(
@@ -98,24 +99,24 @@ async fn spend(
         };
         if number("observedGeneration") < budget.generation() {
             let name = budget.name();
-            return refuse(format!("The disruption budget {name} is still being processed by the server."), Some(10));
+            return reject(format!("The disruption budget {name} is still being processed by the server."), Some(10));
         }
         let forbidden =
             |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), why.to_owned()));
         if number("disruptionsAllowed") < 0 {
             return forbidden("pdb disruptions allowed is negative");
         }
-        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > MOST_DISRUPTED {
+        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > MAX_DISRUPTED_PODS {
             return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
         }
         if number("disruptionsAllowed") == 0 {
-            return refuse(exhausted(budget), None);
+            return reject(rejection_message(budget), None);
         }
-        let left = number("disruptionsAllowed") - 1;
-        budget["status"]["disruptionsAllowed"] = left.into();
-        if left == 0 {
-            let generation = number_of(budget, "observedGeneration");
-            set_condition(budget, insufficient(generation, &now));
+        let remaining = number("disruptionsAllowed") - 1;
+        budget["status"]["disruptionsAllowed"] = remaining.into();
+        if remaining == 0 {
+            let generation = status_number(budget, "observedGeneration");
+            set_condition(budget, insufficient_pods_condition(generation, &now));
         }
         budget["status"]["disruptedPods"][&pod] = now.clone().into();
         Ok(())
@@ -128,7 +129,7 @@ async fn spend(
 }
 
 /// The reason why a budget allows no disruption.
-fn exhausted(budget: &Value) -> String {
+fn rejection_message(budget: &Value) -> String {
     let name = budget.name();
     let mut conditions = budget["status"]["conditions"].as_array().into_iter().flatten();
     let text = |condition: &Value, key: &str| condition[key].as_str().unwrap_or_default().to_owned();
@@ -137,24 +138,24 @@ fn exhausted(budget: &Value) -> String {
         .filter(|condition| condition["status"] == "False")
         .map(|condition| (text(condition, "reason"), text(condition, "message")))
         .filter(|(_, message)| !message.is_empty());
-    let (wanted, found) = (number_of(budget, "desiredHealthy"), number_of(budget, "currentHealthy"));
-    let refused = format!("The disruption budget {name} does not allow evicting pods currently");
+    let (desired, current) = (status_number(budget, "desiredHealthy"), status_number(budget, "currentHealthy"));
+    let prefix = format!("The disruption budget {name} does not allow evicting pods currently");
     match forbidden {
-        Some((reason, why)) if reason == "SyncFailed" => format!("{refused} because it failed sync: {why}"),
-        _ if found <= wanted => {
-            format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently")
+        Some((reason, why)) if reason == "SyncFailed" => format!("{prefix} because it failed sync: {why}"),
+        _ if current <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
         }
-        Some((reason, why)) => format!("{refused} ({reason}): {why}"),
-        None => refused,
+        Some((reason, why)) => format!("{prefix} ({reason}): {why}"),
+        None => prefix,
     }
 }
 
-fn number_of(budget: &Value, key: &str) -> i64 {
+fn status_number(budget: &Value, key: &str) -> i64 {
     budget["status"][key].as_i64().unwrap_or(0)
 }
 
 /// Condition of a budget without remaining disruptions.
-fn insufficient(generation: i64, now: &str) -> Value {
+fn insufficient_pods_condition(generation: i64, now: &str) -> Value {
     let mut condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "", "lastTransitionTime": now,
     });
@@ -165,11 +166,16 @@ fn insufficient(generation: i64, now: &str) -> Value {
 }
 
 /// Adds the `DisruptionTarget` condition to the pod, which may exist for some time.
-async fn tell(call: &mut Call, ctx: &RequestContext, pods: &ResourceRef, options: &mut DeleteOptions) -> ApiResult<()> {
+async fn set_disruption_target(
+    call: &mut Call,
+    ctx: &RequestContext,
+    pods: &ResourceRef,
+    options: &mut DeleteOptions,
+) -> ApiResult<()> {
     let name = call.info.name.clone();
-    let (now, wanted) = (time(ctx.now), options.clone());
+    let (now, preconditions) = (format_time(ctx.now), options.clone());
     let edit = Edit(std::sync::Arc::new(move |pod: &mut Value| {
-        check_preconditions("", "Pod", &wanted, pod)?;
+        check_preconditions("", "Pod", &preconditions, pod)?;
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,

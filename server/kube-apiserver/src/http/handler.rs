@@ -7,9 +7,9 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::path_segment;
 use crowsnest_apimachinery::negotiate;
 use crowsnest_apimachinery::negotiate::unsupported_media_type;
-use crowsnest_apimachinery::negotiate::{Accepted, Encoding, Offer, Shape};
+use crowsnest_apimachinery::negotiate::{Encoding, Offer, Representation, Shape};
 use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, WriteOptions};
-use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
+use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, UnservedReason};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
@@ -19,7 +19,7 @@ use crowsnest_registry::object::Object;
 use crowsnest_registry::patch::Patch;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy::RequestContext;
-use crowsnest_registry::{Change, Deleted};
+use crowsnest_registry::{Change, DeleteOutcome};
 use crowsnest_schema::table::ListMeta;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -34,7 +34,7 @@ pub(super) struct Call {
     pub query: Arc<Query>,
     pub user: UserInfo,
     pub method: Method,
-    pub accepted: Accepted,
+    pub accepted: Representation,
     pub content_type: Option<String>,
     pub user_agent: String,
     pub warnings: Vec<String>,
@@ -60,9 +60,9 @@ impl Call {
     }
 
     /// Adds the request object to the audit record.
-    pub fn requested(&self, object: &Value) {
+    pub fn record_request_object(&self, object: &Value) {
         if let Some(record) = &self.record {
-            record.requested(object);
+            record.record_request(object);
         }
     }
 
@@ -80,8 +80,8 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let info = layers::info(&request);
     if let Some(unserved) = info.unserved {
         let error = match unserved {
-            Unserved::Path => ApiError::unknown_resource(),
-            Unserved::Method => ApiError::method_not_allowed(),
+            UnservedReason::Path => ApiError::unknown_resource(),
+            UnservedReason::Method => ApiError::method_not_allowed(),
         };
         return respond::error(&error);
     }
@@ -99,7 +99,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let offer = match info.verb.as_str() {
         _ if resource.as_ref().is_some_and(|resource| resource.is_custom()) => Offer::Custom,
         "list" | "watch" => Offer::Collection,
-        _ if resource.is_some_and(|resource| !has_table(&resource, &info.subresource)) => Offer::Untabled,
+        _ if resource.is_some_and(|resource| !has_table(&resource, &info.subresource)) => Offer::ObjectWithoutTable,
         _ => Offer::Object,
     };
     let call = Call {
@@ -110,7 +110,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
             Ok(accepted) => accepted,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
                 tracing::debug!(%error, "connect request with an unsupported Accept header");
-                Accepted::default()
+                Representation::default()
             }
             Err(error) => return respond::error(&error),
         },
@@ -148,26 +148,26 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let Some(resource) = call.api.registry.catalog.get(&Gvr::from(info.as_ref())) else {
         // An unknown path is an unknown resource in built-in groups, and not found in groups of CRDs, which can be
         // removed.
-        let served = call.api.registry.catalog.served();
+        let served = call.api.registry.catalog.snapshot();
         let mut own = served.iter().filter(|r| *r.gvr.group == *info.group);
         return match own.any(|r| !r.is_custom()) {
             true => Err(ApiError::unknown_resource()),
             false => Ok(respond::text(404, "404 page not found\n")),
         };
     };
-    call.warnings.extend(resource.strategy.deprecation().map(str::to_owned));
+    call.warnings.extend(resource.strategy.deprecation_warning().map(str::to_owned));
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
     // Custom resource paths with the wrong scope are not handled, which results in a plain 404.
     let everywhere = ["list", "watch"].contains(&info.verb.as_str());
     if resource.is_custom() && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
         return Ok(respond::text(404, "404 page not found\n"));
     }
-    let in_another = !info.namespace.is_empty() && info.resource == "namespaces" && !info.named;
+    let in_another = !info.namespace.is_empty() && info.resource == "namespaces" && !info.is_named;
     if in_namespace && !resource.namespaced || in_another {
         return Err(ApiError::unknown_resource());
     }
     if resource.namespaced && !in_namespace {
-        if info.named {
+        if info.is_named {
             return Err(ApiError::unknown_resource());
         }
         if !["list", "watch"].contains(&info.verb.as_str()) {
@@ -178,7 +178,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if call.method == Method::HEAD && info.subresource != "proxy" {
         return Err(ApiError::method_not_allowed());
     }
-    let wrong = if info.named { path_segment(&info.name, false) } else { Vec::new() };
+    let wrong = if info.is_named { path_segment(&info.name, false) } else { Vec::new() };
     if !wrong.is_empty() {
         let why = wrong.join(";");
         return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {why}", info.name)));
@@ -189,15 +189,15 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     // Custom resources are served with all verbs, even if discovery lists fewer.
     let serves = |verb: &str| resource.is_custom() || resource.verbs.contains(&verb);
     // Resources that only support `create` have no object paths.
-    if info.named && !["get", "update", "patch", "delete"].into_iter().any(serves) {
+    if info.is_named && !["get", "update", "patch", "delete"].into_iter().any(serves) {
         return Err(ApiError::unknown_resource());
     }
     if info.verb.is_empty() || !serves(&info.verb) {
         return Err(ApiError::method_not_allowed());
     }
     let placed = match info.verb.as_str() {
-        "create" => !info.named,
-        "get" | "update" | "patch" | "delete" => info.named,
+        "create" => !info.is_named,
+        "get" | "update" | "patch" | "delete" => info.is_named,
         _ => true,
     };
     if !placed {
@@ -223,21 +223,21 @@ pub(super) fn namespace<'a>(info: &'a RequestInfo, resource: &ResourceRef) -> &'
 
 pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     if let Some(version) = call.query.get("resourceVersion") {
-        let version = crowsnest_registry::parse_version(version)?;
-        call.api.registry.reach(version).await?;
+        let version = crowsnest_registry::parse_resource_version(version)?;
+        call.api.registry.wait_for_revision(version).await?;
     }
     let object = call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
     call.object(200, resource, &object)
 }
 
 async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
-    let options = ListOptions::of_request(&call.info, &call.query)?;
+    let options = ListOptions::from_request(&call.info, &call.query)?;
     let namespace = namespace(&call.info, resource);
-    let page = call.api.registry.page(resource, namespace, &options).await?;
-    if call.accepted == Accepted::default() && resource.strategy.serves_stored() {
+    let page = call.api.registry.list_records(resource, namespace, &options).await?;
+    if call.accepted == Representation::default() && resource.strategy.serves_stored() {
         let api_version = resource.gvr.api_version();
         if page.objects.iter().all(|record| record.body.api_version() == api_version) {
-            return pages::page(resource, page);
+            return pages::respond_page(resource, page);
         }
     }
     let list = call.api.registry.decode_page(resource, page).await?;
@@ -250,10 +250,10 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let bytes = body::read(request.into_body()).await?;
     let ctx = call.context(options.dry_run);
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
-    call.requested(&object);
+    call.record_request_object(&object);
     let binds = resource.gvr.group.is_empty() && &*resource.gvr.resource == "bindings";
     if crowsnest_registry::authz::review::is_review(resource) {
-        crowsnest_registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
+        crowsnest_registry::create::prepare_metadata(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
     } else if binds {
         crowsnest_registry::create::set_namespace(&mut object, &ctx.namespace)?;
@@ -268,7 +268,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     resource.strategy.default(&mut object);
     let created = call.api.registry.create(resource, &ctx, object, &options, &mut call.warnings).await?;
     if let Some(record) = &call.record {
-        record.created(&created);
+        record.record_created(&created);
     }
     call.object(201, resource, &created)
 }
@@ -291,7 +291,7 @@ pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Req
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
-    call.requested(&object);
+    call.record_request_object(&object);
     resource.strategy.default(&mut object);
     write(call, resource, Change::Replace(object), &options).await
 }
@@ -330,9 +330,9 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
     let bytes = async || {
         let bytes = body::read(request.into_body()).await?;
-        if let Some(record) = call.record.as_ref().filter(|record| record.wants_request()) {
+        if let Some(record) = call.record.as_ref().filter(|record| record.logs_request_body()) {
             let read = serde_json::from_slice(&bytes).ok().or_else(|| body::yaml(&bytes).ok());
-            read.into_iter().for_each(|patch| record.patched(patch));
+            read.into_iter().for_each(|patch| record.record_patch(patch));
         }
         Ok::<_, ApiError>(bytes)
     };
@@ -364,7 +364,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
                 Encoding::Json => crowsnest_schema::decode::decode_delete_options(&bytes)?,
                 _ => body::json(&bytes, encoding)?,
             };
-            call.requested(&options);
+            call.record_request_object(&options);
             Some(options)
         }
     };
@@ -395,12 +395,12 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let name = call.info.name.clone();
     let registry = call.api.registry.clone();
     match registry.delete(resource, &ctx, &name, &options, &mut call.warnings).await? {
-        Deleted::Waiting(object) => {
+        DeleteOutcome::Pending(object) => {
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
             call.object(code, resource, &object)
         }
-        Deleted::Gone(object) if returns_object(resource) => call.object(200, resource, &object),
-        Deleted::Gone(object) => {
+        DeleteOutcome::Removed(object) if returns_object(resource) => call.object(200, resource, &object),
+        DeleteOutcome::Removed(object) => {
             let mut details = json!({"name": name, "kind": resource.gvr.resource, "uid": object["metadata"]["uid"]});
             if !resource.gvr.group.is_empty() {
                 details["group"] = (&*resource.gvr.group).into();
@@ -413,7 +413,7 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
 }
 
 async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
-    let list = ListOptions::of_request(&call.info, &call.query)?;
+    let list = ListOptions::from_request(&call.info, &call.query)?;
     let options = delete_options(call, request).await?;
     let mut ctx = call.context(options.dry_run);
     ctx.namespace = namespace(&call.info, resource).to_owned();

@@ -13,8 +13,8 @@ use crowsnest_apimachinery::rbac::Decision;
 use crowsnest_apimachinery::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::audit::{self, AUDIT_ID, HANDED};
-use crowsnest_apiserver::authn::bearer::{misplaced_bearer, strip_bearer};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, FORWARDED_RECORD};
+use crowsnest_apiserver::authn::bearer::{bearer_warning, strip_bearer};
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_apiserver::serve::PeerAddress;
 use crowsnest_apiserver::warnings;
@@ -24,27 +24,27 @@ use tokio_util::sync::CancellationToken;
 use tower_http::compression::Predicate;
 use tracing::Instrument;
 
-use crate::http::pages::InPieces;
-use crate::http::{Api, Response, audited, flights, respond};
+use crate::http::pages::Chunked;
+use crate::http::{Api, Response, audited, concurrency, respond};
 
 /// Time limit of ordinary requests; clients can request a shorter one with `timeout`.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Response size in bytes above which gzip compression is used for clients that accept it.
-const COMPRESS_FROM: u64 = 128 * 1024;
+const MIN_COMPRESSED_BYTES: u64 = 128 * 1024;
 
 /// Compresses large responses, but not watches, whose events would be delayed by buffering.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LargeAnswers;
+pub(super) struct LargeResponses;
 
-impl Predicate for LargeAnswers {
+impl Predicate for LargeResponses {
     fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
-        let is_in_pieces = response.extensions().get::<InPieces>().is_some();
-        is_in_pieces || response.body().size_hint().exact().is_some_and(|size| size > COMPRESS_FROM)
+        let is_chunked = response.extensions().get::<Chunked>().is_some();
+        is_chunked || response.body().size_hint().exact().is_some_and(|size| size > MIN_COMPRESSED_BYTES)
     }
 }
 
 /// Response to a panic in a handler: 500; the server continues.
-pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
+pub(super) fn panic_response(_: Box<dyn Any + Send + 'static>) -> Response {
     tracing::error!("a request handler panicked");
     respond::error(&ApiError::internal("the server has encountered an internal error"))
 }
@@ -58,13 +58,13 @@ pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     }
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-    let audit_id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let audit_id = audit::audit_id(request.headers(), || uuid::Uuid::new_v4().to_string());
     let audit_id = HeaderValue::try_from(audit_id).unwrap_or(HeaderValue::from_static("-"));
     request.extensions_mut().insert(Arc::new(info));
     request.extensions_mut().insert(Arc::new(query));
     // Extension servers log the request with the same audit ID.
     request.headers_mut().insert(AUDIT_ID, audit_id.clone());
-    request.headers_mut().remove(HANDED);
+    request.headers_mut().remove(FORWARDED_RECORD);
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     headers.entry(AUDIT_ID).or_insert(audit_id);
@@ -72,9 +72,10 @@ pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     response
 }
 
-pub(super) async fn timeout(request: Request, next: Next) -> Response {
-    let unlimited = info(&request).is_long_running();
-    if unlimited {
+/// Ends a request with 504 when its time limit expires; long-running requests are exempt.
+pub(super) async fn limit_duration(request: Request, next: Next) -> Response {
+    let is_long_running = info(&request).is_long_running();
+    if is_long_running {
         return next.run(request).await;
     }
     let query = request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default();
@@ -83,8 +84,8 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
             let text = format!("invalid timeout specified in the request URL - {error}");
             return respond::error_in(encoding(&request), &ApiError::bad_request(text));
         }
-        Some(Ok(requested)) if requested.is_positive() => requested.unsigned_abs().min(TIMEOUT),
-        _ => TIMEOUT,
+        Some(Ok(requested)) if requested.is_positive() => requested.unsigned_abs().min(REQUEST_TIMEOUT),
+        _ => REQUEST_TIMEOUT,
     };
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
@@ -98,12 +99,12 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
 /// Authenticates the request and starts its audit record.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let caller = api.authenticator.authenticate(request.headers(), request.extensions()).await;
-    let misplaced = misplaced_bearer(request.headers()).map(str::to_owned);
+    let bearer_warning = bearer_warning(request.headers()).map(str::to_owned);
     audited::begin(&api, &mut request, caller.as_ref().ok()).await;
     let record = audited::record(request.extensions()).cloned();
     let info = info(&request);
-    let passed_on = || !info.group.is_empty() && api.delegate_for(&info.group, &info.version).is_some();
-    let own = record.is_some() && info.is_resource && !passed_on();
+    let is_delegated = || !info.group.is_empty() && api.delegate_for(&info.group, &info.version).is_some();
+    let copies_bodies = record.is_some() && info.is_resource && !is_delegated();
     let handling = async move {
         match caller {
             Ok(user) => {
@@ -115,52 +116,52 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
             Err(error) => respond::error(&error),
         }
     };
-    let mut response = audited::follow(record, own, handling).await;
-    warnings::append(response.headers_mut(), misplaced.as_slice());
+    let mut response = audited::run_audited(record, copies_bodies, handling).await;
+    warnings::append(response.headers_mut(), bearer_warning.as_slice());
     response
 }
 
 pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    let wanted = match impersonation::wanted(request.headers()) {
-        Ok(Some(wanted)) => wanted,
+    let requested = match impersonation::requested_user(request.headers()) {
+        Ok(Some(requested)) => requested,
         Ok(None) => return next.run(request).await,
         Err(error) => return respond::error(&error),
     };
     let (caller, action) = (user(&request), authz::action(&info(&request)));
-    let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &wanted, &action) {
+    let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &requested, &action) {
         Ok(impersonated) => impersonated,
         Err(error) => return respond::error_in(encoding(&request), &error),
     };
     impersonation::strip(request.headers_mut());
     if let Some(record) = audited::record(request.extensions()) {
-        record.impersonated(&user, mode.constraint());
+        record.record_impersonation(&user, mode.constraint());
     }
     request.extensions_mut().insert(user);
     next.run(request).await
 }
 
-/// Limits concurrent requests; long-running ones are exempt.
-pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+/// Limits the number of concurrent requests; long-running ones are exempt.
+pub(super) async fn limit_concurrency(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let info = info(&request);
     if info.is_long_running() || !info.is_resource {
         return next.run(request).await;
     }
-    let reads = ["get", "list"].contains(&info.verb.as_str());
-    let (flights, user) = (if reads { &api.reads } else { &api.writes }, user(&request));
-    match flights.enter(&user, flights::PATIENCE).await {
-        Some(flight) => aside(request, next, flight).await,
+    let is_read = ["get", "list"].contains(&info.verb.as_str());
+    let (permits, user) = (if is_read { &api.reads } else { &api.writes }, user(&request));
+    match permits.acquire(&user, concurrency::PERMIT_TIMEOUT).await {
+        Some(permit) => run_blocking_if_large(request, next, permit).await,
         None => respond::error_in(encoding(&request), &ApiError::too_many_requests()),
     }
 }
 
 /// Body size in bytes above which a request is handled on a blocking thread.
-const LARGE: u64 = 16 * 1024;
+const MAX_ASYNC_BODY_BYTES: u64 = 16 * 1024;
 
 /// Handles a request with a large body on a blocking thread, because decoding and validation would delay other
 /// requests on the runtime's threads. After a disconnect or timeout, the handler ends at its next await point, such
 /// as reading the body, and releases its permit.
-async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
-    if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= LARGE) {
+async fn run_blocking_if_large(request: Request, next: Next, permit: concurrency::RequestPermit) -> Response {
+    if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= MAX_ASYNC_BODY_BYTES) {
         return next.run(request).await;
     }
     let span = tracing::Span::current();
@@ -168,7 +169,7 @@ async fn aside(request: Request, next: Next, flight: flights::Flight) -> Respons
     let abandoned = CancellationToken::new();
     let _abandon = abandoned.clone().drop_guard();
     let handled = tokio::task::spawn_blocking(move || {
-        let _flight = flight;
+        let _permit = permit;
         runtime.block_on(abandoned.run_until_cancelled(next.run(request).instrument(span)))
     });
     match handled.await {
@@ -187,11 +188,11 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
     let decision = api.authorizer.decide(&user, &action);
     if let Some(record) = audited::record(request.extensions()) {
         match &decision {
-            Decision::Allowed { reason } => record.authorized(true, reason),
-            Decision::NoOpinion { reason } => record.authorized(false, reason),
+            Decision::Allowed { reason } => record.record_authorization(true, reason),
+            Decision::NoOpinion { reason } => record.record_authorization(false, reason),
         }
     }
-    match authz::verdict(&user, &action, decision) {
+    match authz::require_allowed(&user, &action, decision) {
         Ok(()) => next.run(request).await,
         // The error repeats user input.
         Err(error) => respond::unsniffed(respond::error_in(encoding(&request), &error)),

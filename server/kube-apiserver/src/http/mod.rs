@@ -8,6 +8,7 @@ mod apply_tests;
 pub(crate) mod audited;
 pub mod body;
 pub mod client;
+mod concurrency;
 mod connecting;
 mod custom;
 #[cfg(test)]
@@ -16,7 +17,6 @@ pub mod delegate;
 #[cfg(test)]
 mod escalation_tests;
 mod eviction;
-mod flights;
 pub mod handler;
 mod impersonation;
 #[cfg(test)]
@@ -52,9 +52,9 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 
 use crate::discovery::Discovery;
+pub use crate::http::concurrency::InFlightLimits;
+use crate::http::concurrency::RequestPermits;
 use crate::http::delegate::Delegate;
-use crate::http::flights::Flights;
-pub use crate::http::flights::InFlight;
 use crate::http::impersonation::Impersonation;
 use crowsnest_registry::Registry;
 
@@ -66,8 +66,8 @@ pub struct Api {
     pub discovery: Discovery,
     pub auditor: Auditor,
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
-    reads: Arc<Flights>,
-    writes: Arc<Flights>,
+    reads: Arc<RequestPermits>,
+    writes: Arc<RequestPermits>,
     impersonation: Impersonation,
     /// Cancelled when the server drains, which ends watches.
     pub draining: CancellationToken,
@@ -79,7 +79,7 @@ impl Api {
         authenticator: Arc<Authenticator>,
         authorizer: Arc<Authorizer>,
         auditor: Auditor,
-        in_flight: InFlight,
+        in_flight: InFlightLimits,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -89,8 +89,8 @@ impl Api {
             authorizer,
             auditor,
             delegates: RwLock::default(),
-            reads: Arc::new(Flights::new(in_flight.reads)),
-            writes: Arc::new(Flights::new(in_flight.writes)),
+            reads: Arc::new(RequestPermits::new(in_flight.reads)),
+            writes: Arc::new(RequestPermits::new(in_flight.writes)),
             impersonation: Impersonation::default(),
             draining,
         }
@@ -118,13 +118,13 @@ pub fn service(api: Arc<Api>) -> Router {
         .fallback(handler::dispatch)
         .with_state(api.clone())
         .layer(layer(api.clone(), layers::authorize))
-        .layer(layer(api.clone(), layers::limit))
+        .layer(layer(api.clone(), layers::limit_concurrency))
         .layer(layer(api.clone(), layers::impersonate))
-        .layer(axum::middleware::from_fn(layers::timeout))
+        .layer(axum::middleware::from_fn(layers::limit_duration))
         .layer(layer(api.clone(), layers::authenticate))
-        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(layers::LargeAnswers))
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(layers::LargeResponses))
         .layer(axum::middleware::from_fn(layers::identify))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panicked))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panic_response))
 }
 
 /// An HTTP response.

@@ -14,76 +14,76 @@ use serde_json::Value;
 use crate::http::{Response, respond};
 
 /// Chunk size in bytes.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Marks responses that are sent in chunks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct InPieces;
+pub(super) struct Chunked;
 
 /// Encoder of the remaining items.
-struct Pieces {
+struct ListChunks {
     records: std::vec::IntoIter<Record>,
-    typed: bool,
+    with_type: bool,
     /// Encoded and not yet sent.
     out: Vec<u8>,
-    ended: bool,
+    has_ended: bool,
 }
 
-pub(super) fn page(resource: &ResourceRef, page: Page) -> ApiResult<Response> {
+pub(super) fn respond_page(resource: &ResourceRef, page: Page) -> ApiResult<Response> {
     let meta = respond::list_meta(page.revision, &page.continue_token, page.remaining).to_json();
     let (kind, version) = (Value::from(&*resource.list_kind), Value::from(resource.gvr.api_version()));
-    let mut out = Vec::with_capacity(PIECE + PIECE / 8);
+    let mut out = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
     out.extend_from_slice(
         format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{meta},\"items\":[").as_bytes(),
     );
-    let typed = !respond::untyped(resource);
-    let mut pieces = Pieces { records: page.objects.into_iter(), typed, out, ended: false };
-    if let Some(record) = pieces.records.next() {
-        pieces.write(&record).map_err(storage_error)?;
+    let with_type = !respond::untyped(resource);
+    let mut chunks = ListChunks { records: page.objects.into_iter(), with_type, out, has_ended: false };
+    if let Some(record) = chunks.records.next() {
+        chunks.write(&record).map_err(storage_error)?;
     }
-    let first = pieces.fill().map_err(storage_error)?;
-    if pieces.ended {
+    let first = chunks.fill().map_err(storage_error)?;
+    if chunks.has_ended {
         return Ok(respond::bytes(200, respond::JSON, first));
     }
     // If a later chunk cannot be encoded, the headers have been sent and the client sees a truncated response.
-    let pieces = std::iter::once(Ok(first)).chain(pieces);
-    let mut response = respond::bytes(200, respond::JSON, Body::from_stream(stream::iter(pieces)));
-    response.extensions_mut().insert(InPieces);
+    let chunks = std::iter::once(Ok(first)).chain(chunks);
+    let mut response = respond::bytes(200, respond::JSON, Body::from_stream(stream::iter(chunks)));
+    response.extensions_mut().insert(Chunked);
     Ok(response)
 }
 
-impl Pieces {
+impl ListChunks {
     fn write(&mut self, record: &Record) -> Result<(), Error> {
-        record.body.write_json(&mut self.out, record.revision, self.typed)
+        record.body.write_json(&mut self.out, record.revision, self.with_type)
     }
 
     /// Encodes the next chunk; the last one includes the end of the list.
     fn fill(&mut self) -> Result<Bytes, Error> {
-        while self.out.len() < PIECE {
+        while self.out.len() < CHUNK_BYTES {
             let Some(record) = self.records.next() else {
                 self.out.extend_from_slice(b"]}");
-                self.ended = true;
+                self.has_ended = true;
                 break;
             };
             self.out.push(b',');
             self.write(&record)?;
         }
-        let room = Vec::with_capacity(if self.ended { 0 } else { self.out.len() });
-        Ok(std::mem::replace(&mut self.out, room).into())
+        let next_chunk = Vec::with_capacity(if self.has_ended { 0 } else { self.out.len() });
+        Ok(std::mem::replace(&mut self.out, next_chunk).into())
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for ListChunks {
     type Item = Result<Bytes, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.has_ended {
             return None;
         }
         let piece = self.fill();
         if let Err(error) = &piece {
             tracing::error!(%error, "cannot complete a list response");
-            self.ended = true;
+            self.has_ended = true;
         }
         Some(piece)
     }

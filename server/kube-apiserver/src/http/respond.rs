@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Shape};
+use crowsnest_apimachinery::negotiate::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_builtin::internal;
 use crowsnest_registry::List;
@@ -15,7 +15,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTION
 use serde_json::{Value, json};
 
 use crate::http::Response;
-use crate::http::audited::Told;
+use crate::http::audited::ReturnedStatus;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -56,7 +56,7 @@ pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
 /// A Status.
 pub fn status(code: u16, encoding: Encoding, status: Value) -> Response {
     let mut response = value(code, encoding, &status);
-    response.extensions_mut().insert(Told(Arc::new(status)));
+    response.extensions_mut().insert(ReturnedStatus(Arc::new(status)));
     response
 }
 
@@ -77,7 +77,7 @@ pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
 /// An object in the accepted representation.
 pub fn object(
     code: u16,
-    accepted: Accepted,
+    accepted: Representation,
     resource: &ResourceRef,
     object: &Value,
     include: &str,
@@ -107,7 +107,7 @@ pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
 
 /// Description of a column that shows a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
-    crowsnest_schema::table::published(definition, field)
+    crowsnest_schema::table::field_description(definition, field)
 }
 
 /// Name of the kind's internal Go type.
@@ -133,7 +133,7 @@ pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<u
 }
 
 /// A list in the accepted representation.
-pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
+pub fn list(accepted: Representation, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
     let meta = list_meta(list.revision, &list.continue_token, list.remaining);
     let mut shaped = match accepted.shape {
         Shape::Table => {

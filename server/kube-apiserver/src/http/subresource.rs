@@ -10,10 +10,10 @@ use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::connect::ConnectRequest;
-use crowsnest_registry::object::{Object, time};
+use crowsnest_registry::object::{Object, format_time};
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef, Subresource};
 use crowsnest_registry::strategy::RequestContext;
-use crowsnest_registry::{Change, Edit, scale_of};
+use crowsnest_registry::{Change, Edit, get_scale};
 use crowsnest_schema::decode::Expected;
 use crowsnest_schema::set::SchemaSet;
 use crowsnest_schema::table::Printer;
@@ -24,7 +24,7 @@ use crate::http::handler::{self, Call, namespace};
 use crate::http::{Response, body, connecting, respond};
 
 /// Subresources whose kind is that of the object.
-const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
+const OBJECT_SUBRESOURCES: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
 
 pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
@@ -36,7 +36,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         None => return Err(ApiError::unknown_resource()),
     };
     let verb = info.verb.as_str();
-    if !info.named || !subresource.verbs.contains(&verb) {
+    if !info.is_named || !subresource.verbs.contains(&verb) {
         let custom = resource.is_custom();
         return Err(if custom {
             ApiError::method_not_supported(group, plural, &info.verb)
@@ -47,7 +47,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
     if !info.rest.is_empty() && info.subresource != "proxy" {
         return Err(ApiError::unknown_resource());
     }
-    if VIEWS.contains(&subresource.name) {
+    if OBJECT_SUBRESOURCES.contains(&subresource.name) {
         return match verb {
             "get" => handler::get(call, resource).await,
             "update" => handler::update(call, resource, request).await,
@@ -59,10 +59,10 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         "scale" => scale(call, resource, request).await,
         "binding" | "eviction" | "token" if verb == "create" => {
             let options = call.write_options("CreateOptions")?;
-            let mut object = posted(call, &subresource, request, &options).await?;
+            let mut object = read_posted_object(call, &subresource, request, &options).await?;
             let ctx = call.context(options.dry_run);
             if subresource.name == "token" {
-                return token(call, resource, &ctx, object, &options).await;
+                return issue_token(call, resource, &ctx, object, &options).await;
             }
             let registry = call.api.registry.clone();
             let attributes = Attributes::new(&ctx, resource, Operation::Create, &info.name, &options.raw);
@@ -77,7 +77,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
 }
 
 /// Reads a body of the subresource's own kind.
-async fn posted(
+async fn read_posted_object(
     call: &mut Call,
     subresource: &Subresource,
     request: Request,
@@ -97,7 +97,7 @@ async fn posted(
         read => read?,
     };
     crowsnest_registry::create::set_namespace(&mut object, &call.info.namespace)?;
-    call.requested(&object);
+    call.record_request_object(&object);
     Ok(object)
 }
 
@@ -113,7 +113,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let (change, options) = match call.info.verb.as_str() {
         "get" => {
             let object = registry.get(resource, &namespace, &name).await?;
-            return scaled(call, resource, &object);
+            return respond_with_scale(call, resource, &object);
         }
         "update" => {
             let options = call.write_options("UpdateOptions")?;
@@ -122,7 +122,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
             let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
             let bytes = body::read(request.into_body()).await?;
             let scale = body::of_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
-            call.requested(&scale);
+            call.record_request_object(&scale);
             (Change::Replace(scale), options)
         }
         "patch" => {
@@ -134,12 +134,12 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
     let change = Change::Scale(Box::new(change));
     let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
-    scaled(call, resource, &object)
+    respond_with_scale(call, resource, &object)
 }
 
-/// Response with the scale of an object, in the accepted representation.
-fn scaled(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
-    let scale = scale_of(resource, object)?;
+/// Responds with the scale of an object, in the accepted representation.
+fn respond_with_scale(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
+    let scale = get_scale(resource, object)?;
     if call.accepted.shape == Shape::Object {
         return Ok(respond::value(200, call.accepted.encoding, &scale));
     }
@@ -149,7 +149,7 @@ fn scaled(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Resp
     call.object(200, &resource, &scale)
 }
 
-pub(super) fn success(code: u16, call: &Call) -> Response {
+pub(super) fn respond_success(code: u16, call: &Call) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
     respond::status(code, call.accepted.encoding, status)
 }
@@ -164,18 +164,18 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     }
     let errors = check_target(binding);
     if !errors.is_empty() {
-        return Err(crowsnest_registry::unexpected(crowsnest_apimachinery::field::aggregate(&errors)));
+        return Err(crowsnest_registry::error_without_reason(crowsnest_apimachinery::field::aggregate(&errors)));
     }
     let annotations = binding["metadata"]["annotations"].clone();
-    let (now, pod) = (time(ctx.now), name.clone());
+    let (now, pod) = (format_time(ctx.now), name.clone());
     let (uid, version) = (binding.uid().to_owned(), binding.resource_version().to_owned());
     let edit = Edit(std::sync::Arc::new(move |object: &mut Value| {
         let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", &pod, why));
-        for (what, wanted, live) in
+        for (what, expected, live) in
             [("UID", &uid, object.uid()), ("ResourceVersion", &version, object.resource_version())]
         {
-            if !wanted.is_empty() && wanted != live {
-                return Err(ApiError::conflict("", "pods", &pod, unmet(object, what, wanted, live)));
+            if !expected.is_empty() && expected != live {
+                return Err(ApiError::conflict("", "pods", &pod, precondition_message(object, what, expected, live)));
             }
         }
         if object.is_deleting() {
@@ -199,14 +199,14 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let options = WriteOptions { raw: json!({}), ..call.write_options("CreateOptions")? };
     let registry = call.api.registry.clone();
     registry.update(&pods, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
-    Ok(success(201, call))
+    Ok(respond_success(201, call))
 }
 
 /// Message of a failed precondition on a pod, with the wording of kube-apiserver's storage.
-fn unmet(pod: &Value, what: &str, wanted: &str, live: &str) -> String {
+fn precondition_message(pod: &Value, what: &str, expected: &str, live: &str) -> String {
     let key = format!("/registry/pods/{}/{}", pod.namespace(), pod.name());
     format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}"
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {expected}, {what} in object meta: {live}"
     )
 }
 
@@ -224,7 +224,7 @@ fn check_target(binding: &Value) -> Vec<FieldError> {
 }
 
 /// `serviceaccounts/token`: issues a token for a service account.
-async fn token(
+async fn issue_token(
     call: &mut Call,
     accounts: &ResourceRef,
     ctx: &RequestContext,
@@ -238,19 +238,19 @@ async fn token(
     }
     let registry = call.api.registry.clone();
     let account = registry.get(accounts, &ctx.namespace, &call.info.name).await?;
-    complete(&mut request, &account, ctx);
+    complete_token_request(&mut request, &account, ctx);
     let attributes = Attributes::new(ctx, accounts, Operation::Create, account.name(), &options.raw);
     registry.admit(&attributes, &mut request, &mut call.warnings).await?;
-    let issued = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
-    Ok(respond::value(201, call.accepted.encoding, &issued))
+    let token_request = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
+    Ok(respond::value(201, call.accepted.encoding, &token_request))
 }
 
 /// Completes a TokenRequest for admission: sets all fields and the account's name. A UID in the request is kept, to
 /// be compared later.
-fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
+fn complete_token_request(request: &mut Value, account: &Value, ctx: &RequestContext) {
     let metadata = request.metadata_mut();
     metadata.insert("name".into(), account.name().into());
-    metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+    metadata.insert("creationTimestamp".into(), format_time(ctx.now).into());
     metadata.entry("uid").or_insert_with(|| account.uid().into());
     if request["spec"]["boundObjectRef"].is_null() {
         request["spec"]["boundObjectRef"] = Value::Null;
@@ -259,7 +259,7 @@ fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
 }
 
 /// Response to a connect request for which no handler is registered.
-async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
+async fn respond_without_handler(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let (registry, info) = (&call.api.registry, &call.info);
     // `scheme:name:port` of a proxy request.
     let parts: Vec<&str> = info.name.split(':').collect();
@@ -270,9 +270,9 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
         Some(node) => registry.get(&nodes, "", node).await.ok(),
         None => None,
     };
-    let seen = super::unreachable::Surroundings { object: &object, node: node.as_ref() };
+    let target = super::unreachable::ConnectTarget { object: &object, node: node.as_ref() };
     let container = call.query.get("container").unwrap_or_default();
-    super::unreachable::answer(&resource.gvr.resource, &info.subresource, container, &seen)?;
+    super::unreachable::check_reachable(&resource.gvr.resource, &info.subresource, container, &target)?;
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
@@ -284,7 +284,7 @@ fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     if !is_session || &*resource.gvr.resource != "pods" || info.verb == "create" {
         return Ok(());
     }
-    let right = Action::Resource {
+    let action = Action::Resource {
         verb: "create".into(),
         group: info.group.clone(),
         resource: info.resource.clone(),
@@ -292,7 +292,7 @@ fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
         namespace: info.namespace.clone(),
         name: info.name.clone(),
     };
-    call.api.authorizer.check(&call.user, &right)
+    call.api.authorizer.check(&call.user, &action)
 }
 
 async fn connect(
@@ -307,12 +307,12 @@ async fn connect(
     check_session(call, resource)?;
     // Logs are read-only and have no admission.
     if subresource.name != "log" {
-        let mut options = connecting::options(subresource, &call.query, &info.rest);
+        let mut options = connecting::parse_options(subresource, &call.query, &info.rest);
         let attributes = Attributes::new(&ctx, resource, Operation::Connect, &info.name, &Value::Null);
         registry.admit(&attributes, &mut options, &mut call.warnings).await?;
     }
-    let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
-        return unreachable(call, resource).await;
+    let Some(connect) = registry.connect_handler(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
+        return respond_without_handler(call, resource).await;
     };
     // The registry checks that the parent exists; proxy names can contain scheme and port and are left to the
     // handler.

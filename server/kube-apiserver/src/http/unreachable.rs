@@ -6,55 +6,60 @@ use crowsnest_registry::object::Object;
 use serde_json::Value;
 
 /// Objects on which the error depends.
-pub(super) struct Surroundings<'a> {
+pub(super) struct ConnectTarget<'a> {
     pub object: &'a Value,
     /// The node of the pod, if it exists.
     pub node: Option<&'a Value>,
 }
 
-/// The error; `Ok` for the log of an unscheduled pod, which is empty.
-pub(super) fn answer(resource: &str, subresource: &str, container: &str, seen: &Surroundings<'_>) -> ApiResult<()> {
-    let name = seen.object.name();
+/// Returns the error of the request; `Ok` for the log of an unscheduled pod, which is empty.
+pub(super) fn check_reachable(
+    resource: &str,
+    subresource: &str,
+    container: &str,
+    target: &ConnectTarget<'_>,
+) -> ApiResult<()> {
+    let name = target.object.name();
     match (resource, subresource) {
         ("services", _) => {
             let why = format!("no endpoints available for service {name:?}");
             Err(ApiError::new(Reason::ServiceUnavailable, why))
         }
-        ("pods", "proxy") => match seen.object["status"]["podIP"].as_str() {
+        ("pods", "proxy") => match target.object["status"]["podIP"].as_str() {
             None | Some("") => Err(ApiError::bad_request("address not allowed")),
-            Some(address) => Err(unreachable(address)),
+            Some(address) => Err(unreachable_error(address)),
         },
         ("pods", _) => {
             if subresource != "portforward" {
-                check_container(seen.object, container)?;
+                check_container(target.object, container)?;
             }
-            match (seen.object["spec"]["nodeName"].as_str().unwrap_or_default(), seen.node) {
+            match (target.object["spec"]["nodeName"].as_str().unwrap_or_default(), target.node) {
                 ("", _) if subresource == "log" => Ok(()),
                 ("", _) => Err(ApiError::bad_request(format!("pod {name} does not have a host assigned"))),
                 (node, None) => Err(ApiError::not_found("", "nodes", node)),
-                (node, Some(_)) => Err(unreachable(node)),
+                (node, Some(_)) => Err(unreachable_error(node)),
             }
         }
-        _ => Err(unreachable(name)),
+        _ => Err(unreachable_error(name)),
     }
 }
 
-fn unreachable(node: &str) -> ApiError {
+fn unreachable_error(node: &str) -> ApiError {
     ApiError::new(Reason::ServiceUnavailable, format!("this server has no connection to {node}"))
 }
 
 /// Validates the container name, which can be omitted if the pod has one container.
-fn check_container(pod: &Value, wanted: &str) -> ApiResult<()> {
+fn check_container(pod: &Value, requested: &str) -> ApiResult<()> {
     let names = |list: &str| -> Vec<&str> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.filter_map(|container| container["name"].as_str()).collect()
     };
     let (own, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
     let name = pod.name();
-    if !wanted.is_empty() {
-        return match own.iter().chain(&init).chain(&ephemeral).any(|known| *known == wanted) {
+    if !requested.is_empty() {
+        return match own.iter().chain(&init).chain(&ephemeral).any(|known| *known == requested) {
             true => Ok(()),
-            false => Err(ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))),
+            false => Err(ApiError::bad_request(format!("container {requested} is not valid for pod {name}"))),
         };
     }
     if own.len() == 1 {
@@ -78,7 +83,7 @@ mod tests {
 
     #[rstest]
     #[case::waiting("log", "", None, "c", "")]
-    #[case::nowhere("exec", "", None, "c", "pod p does not have a host assigned")]
+    #[case::unscheduled("exec", "", None, "c", "pod p does not have a host assigned")]
     #[case::forward("portforward", "", None, "zz", "pod p does not have a host assigned")]
     #[case::unknown("log", "", None, "zz", "container zz is not valid for pod p")]
     #[case::several(
@@ -88,10 +93,10 @@ mod tests {
         "",
         "a container name must be specified for pod p, choose one of: [c d] or one of the init containers: [i]"
     )]
-    #[case::lost("attach", "n", None, "c", "nodes \"n\" not found")]
-    #[case::there("attach", "n", Some(json!({})), "c", "this server has no connection to n")]
+    #[case::missing_node("attach", "n", None, "c", "nodes \"n\" not found")]
+    #[case::existing_node("attach", "n", Some(json!({})), "c", "this server has no connection to n")]
     #[case::proxy("proxy", "", None, "", "address not allowed")]
-    fn of_pods(
+    fn pods_are_checked(
         #[case] subresource: &str,
         #[case] on: &str,
         #[case] node: Option<Value>,
@@ -100,8 +105,11 @@ mod tests {
     ) {
         let object = json!({"metadata": {"name": "p"}, "spec": {"nodeName": on,
             "containers": [{"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}]}});
-        let seen = Surroundings { object: &object, node: node.as_ref() };
-        let given = answer("pods", subresource, container, &seen).err().map(|error| error.message).unwrap_or_default();
-        assert_eq!(given, expected);
+        let target = ConnectTarget { object: &object, node: node.as_ref() };
+        let message = check_reachable("pods", subresource, container, &target)
+            .err()
+            .map(|error| error.message)
+            .unwrap_or_default();
+        assert_eq!(message, expected);
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Shape};
+use crowsnest_apimachinery::negotiate::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_builtin::internal;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_registry::{EventForm, Watch};
+use crowsnest_registry::{EventEncoder, Watch};
 use crowsnest_schema::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};
 use futures::stream;
 use rand::Rng;
@@ -31,7 +31,7 @@ const AGES: Duration = Duration::from_secs(2);
 /// Representation of events, shared by clients with equal parameters.
 struct Shaping {
     name: String,
-    accepted: Accepted,
+    accepted: Representation,
     include: IncludeObject,
     resource: ResourceRef,
 }
@@ -45,10 +45,10 @@ struct Running {
 }
 
 pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
-    let options = ListOptions::of_request(&call.info, &call.query)?;
+    let options = ListOptions::from_request(&call.info, &call.query)?;
     let include = IncludeObject::parse(call.include())?;
     if call.accepted.encoding == Encoding::Yaml {
-        return Err(negotiate::no_stream());
+        return Err(negotiate::stream_not_acceptable());
     }
     let timeout = options.timeout.unwrap_or_else(|| DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()));
     let name = format!("{:?} {include:?}", call.accepted);
@@ -96,24 +96,24 @@ fn joined(batch: Vec<Bytes>) -> Bytes {
     }
 }
 
-impl EventForm for Shaping {
+impl EventEncoder for Shaping {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn as_stored(&self) -> bool {
+    fn can_send_stored(&self) -> bool {
         self.accepted.shape == Shape::Object && self.resource.strategy.serves_stored()
     }
 
-    fn fresh(&self) -> Option<Duration> {
+    fn max_line_age(&self) -> Option<Duration> {
         (self.accepted.shape == Shape::Table).then_some(AGES)
     }
 
-    fn tells_more_first(&self) -> bool {
+    fn has_distinct_first_line(&self) -> bool {
         self.accepted.shape == Shape::Table
     }
 
-    fn write(&self, event: &str, object: Value, first: bool) -> Bytes {
+    fn encode(&self, event: &str, object: Value, first: bool) -> Bytes {
         let mut object = if event == "ERROR" { object } else { self.shape(event, object, first) };
         if self.accepted.beta && event != "ERROR" {
             to_v1beta1(&mut object);

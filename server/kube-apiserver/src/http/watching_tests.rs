@@ -56,7 +56,7 @@ async fn events_are_encoded_once_per_representation() {
         }
     }
     assert_eq!(watches.len(), 2000);
-    let made = || server.registry().recent.lines_made();
+    let made = || server.registry().event_cache.encoded_line_count();
     assert_eq!(made(), 0);
     let labelled = json!({"metadata": {"name": "c", "labels": {"to": "see"}}});
     // One line for plain objects, three for tables and one for partial objects; watches with selectors share the

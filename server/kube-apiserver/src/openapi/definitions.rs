@@ -63,7 +63,7 @@ pub(super) fn collect(resources: &[&ResourceRef], named: Vec<String>, form: Form
     let mut out = Map::new();
     for resource in resources {
         let kind = name(resource);
-        if let Some(schema) = resource.strategy.open_api() {
+        if let Some(schema) = resource.strategy.published_schema() {
             let list = format!("{kind}List");
             out.insert(list, custom_list(resource, &kind, form));
             out.insert(kind, custom(resource, &schema, form));

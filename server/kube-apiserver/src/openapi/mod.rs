@@ -93,7 +93,7 @@ fn hash(resources: &[&ResourceRef]) -> String {
     let mut hasher = Sha256::new();
     for resource in resources {
         hasher.update(format!("{:?}{}{:?}", resource.gvr, resource.kind, resource.subresources));
-        if let Some(schema) = resource.strategy.open_api() {
+        if let Some(schema) = resource.strategy.published_schema() {
             hasher.update(schema.to_string());
         }
     }

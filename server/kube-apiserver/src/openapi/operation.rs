@@ -81,7 +81,7 @@ impl Operation<'_> {
     }
 
     fn is_custom(&self) -> bool {
-        self.resource.strategy.open_api().is_some()
+        self.resource.strategy.published_schema().is_some()
     }
 
     /// Name of the definition of the operation's kind, and the kind.

@@ -97,15 +97,18 @@ pub(super) fn connect(kind: &str) -> &'static [Query] {
     }
 }
 
+/// A query parameter.
 pub(super) fn query((name, kind, description): Query, form: Form) -> Value {
-    typed(json!({"name": name, "in": "query", "description": description}), kind, form)
+    with_type(json!({"name": name, "in": "query", "description": description}), kind, form)
 }
 
+/// A path parameter.
 pub(super) fn path(name: &str, description: &str, form: Form) -> Value {
-    typed(json!({"name": name, "in": "path", "description": description, "required": true}), "string", form)
+    with_type(json!({"name": name, "in": "path", "description": description, "required": true}), "string", form)
 }
 
-fn typed(mut parameter: Value, kind: &str, form: Form) -> Value {
+/// Sets the type of a parameter, whose place depends on the version of the document.
+fn with_type(mut parameter: Value, kind: &str, form: Form) -> Value {
     match form {
         Form::V2 => {
             parameter["type"] = kind.into();

@@ -24,7 +24,7 @@ async fn serve() -> (ApiServer, kube::Client) {
         .header("content-type", "application/json");
     client.request::<Value>(request.body(definition.to_string().into_bytes()).unwrap()).await.unwrap();
     let mut changed = server.registry().catalog.subscribe();
-    while !server.registry().catalog.served().serves("acme.cert-manager.io", "v1") {
+    while !server.registry().catalog.snapshot().serves("acme.cert-manager.io", "v1") {
         changed.changed().await.unwrap();
     }
     (server, client)

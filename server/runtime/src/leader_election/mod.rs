@@ -30,7 +30,7 @@ pub struct Election {
     /// Names of the Leases, in the order in which they are acquired. They are released in the reverse order.
     pub leases: Vec<String>,
     /// Holder identity of this process, unique among all processes.
-    pub me: String,
+    pub identity: String,
     pub times: Times,
 }
 
@@ -46,7 +46,7 @@ pub enum ElectionOutcome {
 /// Participation of this process in an election.
 pub struct Campaign {
     leases: Api<Lease>,
-    me: String,
+    identity: String,
     times: Times,
     records: Vec<LeaseRecord>,
 }
@@ -63,7 +63,7 @@ impl Campaign {
         let record = |name: &String| LeaseRecord { name: name.clone(), observed: None };
         Self {
             leases: Api::namespaced(election.control_plane.clone(), &election.namespace),
-            me: election.me.clone(),
+            identity: election.identity.clone(),
             times: election.times,
             records: election.leases.iter().map(record).collect(),
         }
@@ -72,9 +72,9 @@ impl Campaign {
     /// Renews the Leases that this process holds and acquires those that are free or expired. If it holds all of them, they are renewed
     /// concurrently, each by one update of the object that the last response contained.
     pub async fn try_acquire_or_renew(&mut self) -> Result<ElectionOutcome, kube::Error> {
-        let Self { leases, me, times, records } = self;
-        if records.iter().all(|record| record.is_held_by(me)) {
-            let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, me, times));
+        let Self { leases, identity, times, records } = self;
+        if records.iter().all(|record| record.is_held_by(identity)) {
+            let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, identity, times));
             // `join_all`, since `try_join_all` would cancel the other updates after the first error.
             let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
             let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::HeldByOther { .. }));
@@ -86,7 +86,7 @@ impl Campaign {
         futures::future::try_join_all(records.iter_mut().map(|record| record.refresh(leases))).await?;
         let mut term = None;
         for record in records {
-            match record.try_acquire_or_renew(leases, me, times).await? {
+            match record.try_acquire_or_renew(leases, identity, times).await? {
                 ElectionOutcome::Held { term: number } => {
                     term.get_or_insert(number);
                 }
@@ -100,7 +100,7 @@ impl Campaign {
     pub async fn release(&mut self) {
         let releasing = async {
             for record in self.records.iter_mut().rev() {
-                if let Err(error) = record.release(&self.leases, &self.me).await {
+                if let Err(error) = record.release(&self.leases, &self.identity).await {
                     tracing::warn!(%error, lease = record.name, "cannot release the lease; it will expire");
                 }
             }
@@ -118,8 +118,8 @@ impl LeaseRecord {
         spec.and_then(|spec| spec.holder_identity.as_deref())
     }
 
-    fn is_held_by(&self, me: &str) -> bool {
-        self.holder() == Some(me)
+    fn is_held_by(&self, identity: &str) -> bool {
+        self.holder() == Some(identity)
     }
 
     /// Reads the Lease.
@@ -133,13 +133,13 @@ impl LeaseRecord {
     async fn try_acquire_or_renew(
         &mut self,
         leases: &Api<Lease>,
-        me: &str,
+        identity: &str,
         times: &Times,
     ) -> Result<ElectionOutcome, kube::Error> {
         // A conflict is followed by a second attempt, which finds the new holder.
         for _ in 0..2 {
             let spec = self.observed.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
-            let next = match step(spec, me, times, Timestamp::now()) {
+            let next = match step(spec, identity, times, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
                 Step::Wait(holder) => return Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder }),
             };
@@ -149,7 +149,7 @@ impl LeaseRecord {
                 Err(error) => return Err(error),
             }
         }
-        let holder = self.holder().filter(|holder| *holder != me).unwrap_or("another process").to_owned();
+        let holder = self.holder().filter(|holder| *holder != identity).unwrap_or("another process").to_owned();
         Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder })
     }
 
@@ -183,12 +183,14 @@ impl LeaseRecord {
         Ok(term)
     }
 
-    async fn release(&mut self, leases: &Api<Lease>, me: &str) -> Result<(), kube::Error> {
+    async fn release(&mut self, leases: &Api<Lease>, identity: &str) -> Result<(), kube::Error> {
         // An earlier write whose response was lost may have changed the Lease, or may change it while this runs: conflicts are retried.
         loop {
             self.refresh(leases).await?;
             let spec = self.observed.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
-            let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
+            let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity)) else {
+                return Ok(());
+            };
             let next = released(spec, Timestamp::now());
             match self.write(leases, next).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}

@@ -50,10 +50,10 @@ pub(super) enum Step {
     Wait(String),
 }
 
-/// The next step. `found` is the Lease's spec, and for how long it has been unchanged; `me` is this process.
-pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, me: &str, times: &Times, now: Timestamp) -> Step {
+/// The next step. `found` is the Lease's spec, and for how long it has been unchanged; `identity` is this process.
+pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, identity: &str, times: &Times, now: Timestamp) -> Step {
     let ours = |transitions: i32| LeaseSpec {
-        holder_identity: Some(me.to_owned()),
+        holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(times.seconds()),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
@@ -63,7 +63,7 @@ pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, me: &str, times: &Time
     let Some((spec, unchanged)) = found else { return Step::Take(ours(0)) };
     let transitions = spec.lease_transitions.unwrap_or_default();
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
-    if holder == me {
+    if holder == identity {
         return Step::Renew(LeaseSpec { acquire_time: spec.acquire_time.clone(), ..ours(transitions) });
     }
     let promised = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());

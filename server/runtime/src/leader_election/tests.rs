@@ -79,7 +79,7 @@ fn campaign(control: &Arc<Mutex<Control>>) -> Campaign {
         control_plane: kube::Client::new(service, "default"),
         namespace: "karmada-system".to_owned(),
         leases: LEASES.map(str::to_owned).to_vec(),
-        me: "me".to_owned(),
+        identity: "me".to_owned(),
         times: TIMES,
     };
     Campaign::new(&election)

@@ -6,7 +6,8 @@ use super::path::FieldSet;
 
 /// Maximum number of update managers; older ones are merged into one entry per version.
 const MAX_UPDATE_MANAGERS: usize = 10;
-const BUCKET: &str = "ancient-changes";
+/// Manager of the merged entries.
+const OLD_UPDATES_MANAGER: &str = "ancient-changes";
 
 /// An entry of managedFields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl Entry {
             && (self.apply || self.api_version == other.api_version)
     }
 
-    /// Text of the manager in conflicts.
+    /// Text that names the manager in conflict errors.
     pub fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -82,13 +83,13 @@ impl Entry {
     }
 }
 
-fn raw(object: &Value) -> Option<&Vec<Value>> {
+fn managed_fields(object: &Value) -> Option<&Vec<Value>> {
     object.get("metadata")?.get("managedFields")?.as_array()
 }
 
 /// Decodes the entries of an object; `None` if they are malformed.
 pub fn decode(object: &Value) -> Option<Vec<Entry>> {
-    let Some(list) = raw(object) else { return Some(Vec::new()) };
+    let Some(list) = managed_fields(object) else { return Some(Vec::new()) };
     if is_reset(object) {
         return Some(Vec::new());
     }
@@ -97,7 +98,7 @@ pub fn decode(object: &Value) -> Option<Vec<Entry>> {
 
 /// True for `managedFields: []` or `[{}]`, which resets all managers.
 pub fn is_reset(object: &Value) -> bool {
-    raw(object).is_some_and(|list| {
+    managed_fields(object).is_some_and(|list| {
         list.is_empty()
             || list.len() == 1
                 && list[0]
@@ -107,7 +108,7 @@ pub fn is_reset(object: &Value) -> bool {
 }
 
 /// Entries before a write: those of the new object if it contains any, otherwise the live ones.
-pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<Entry> {
+pub fn initial_entries(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<Entry> {
     let live = || old.and_then(decode).unwrap_or_default();
     if !subresource.is_empty() {
         return live();
@@ -123,7 +124,7 @@ pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Ve
 
 /// Encodes the entries in order: apply first, then by time, name, version and subresource.
 pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
-    cap(&mut entries);
+    cap_update_managers(&mut entries);
     fn order(entry: &Entry) -> impl Ord + '_ {
         (!entry.apply, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
     }
@@ -136,26 +137,30 @@ pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
-fn cap(entries: &mut Vec<Entry>) {
+/// Merges the oldest update entries until at most [`MAX_UPDATE_MANAGERS`] remain.
+fn cap_update_managers(entries: &mut Vec<Entry>) {
     let mut updates = entries.iter().filter(|e| !e.apply).count();
     while updates > MAX_UPDATE_MANAGERS {
         let oldest = entries
             .iter()
             .enumerate()
-            .filter(|(_, e)| !e.apply && e.manager != BUCKET)
+            .filter(|(_, e)| !e.apply && e.manager != OLD_UPDATES_MANAGER)
             .min_by(|(_, a), (_, b)| a.time.cmp(&b.time))
             .map(|(index, _)| index);
         let Some(oldest) = oldest else { return };
         let entry = entries.remove(oldest);
-        match entries.iter_mut().find(|e| !e.apply && e.manager == BUCKET && e.api_version == entry.api_version) {
+        match entries
+            .iter_mut()
+            .find(|e| !e.apply && e.manager == OLD_UPDATES_MANAGER && e.api_version == entry.api_version)
+        {
             Some(bucket) => {
                 bucket.fields.union(&entry.fields);
                 bucket.time = bucket.time.clone().max(entry.time);
                 updates -= 1;
             }
             None => {
-                // The first merged entry replaces one, so another one must be merged.
-                entries.push(Entry { manager: BUCKET.into(), subresource: String::new(), ..entry });
+                // The entry is only renamed, so the number of managers is still too high.
+                entries.push(Entry { manager: OLD_UPDATES_MANAGER.into(), subresource: String::new(), ..entry });
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use serde_json::{Value, json};
 
-use crate::{Schema, normalise};
+use crate::{Schema, normalize};
 
 mod last_applied;
 pub mod managed;
@@ -22,7 +22,7 @@ mod versions;
 
 use managed::Entry;
 pub use path::{FieldSet, PathElement};
-pub use versions::{Conversion, Stop, Version, VersionSchemas, Versions};
+pub use versions::{ApplyError, Conversion, VersionSchemas, VersionState, Versions};
 
 /// Manager of untracked fields that exist at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -53,11 +53,12 @@ impl Manager<'_> {
         }
     }
 
-    /// Entries of writes through `scale` have no time.
+    /// Time of the entry, in whole seconds. Entries of writes through `scale` have none.
     fn time(&self) -> Option<String> {
         (self.subresource != "scale").then(|| self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
 
+    /// The reset fields as a set.
     fn ignored(&self) -> FieldSet {
         let mut set = FieldSet::default();
         self.reset_fields.iter().for_each(|path| set.insert_fields(path));
@@ -66,7 +67,7 @@ impl Manager<'_> {
 }
 
 /// Fields that have no owner: identity and system metadata.
-static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
+static UNOWNED_FIELDS: LazyLock<FieldSet> = LazyLock::new(|| {
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
         set.insert_fields(&[name]);
@@ -96,51 +97,51 @@ fn without_managers(object: &Value) -> Value {
 }
 
 /// The empty object with which a created one is compared, as Go decodes it.
-fn nothing(schema: Option<&Schema>) -> Value {
+fn empty_object(schema: Option<&Schema>) -> Value {
     let mut object = json!({"metadata": {}});
     if let Some(schema) = schema {
-        normalise(schema, &mut object);
+        normalize(schema, &mut object);
     }
     object
 }
 
 /// Sets `metadata.managedFields` of an object to be created. Without a schema, ownership follows the structure.
 pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<'_>) {
-    let mut entries = managed::starting_point(None, new, manager.subresource);
+    let mut entries = managed::initial_entries(None, new, manager.subresource);
     // Existing entries in other versions are dropped, because the object is new in every version.
     entries.retain(|entry| entry.api_version == manager.api_version);
-    let (taken, removed) = changes(schema, &nothing(schema), new, manager);
-    take_over(&mut entries, taken, removed, manager);
+    let (taken, removed) = changes(schema, &empty_object(schema), new, manager);
+    assign_ownership(&mut entries, taken, removed, manager);
     managed::encode(new, entries);
 }
 
-/// The managedFields of an object to be updated or patched, for [`Tracked::write`].
+/// Computes the managedFields of an object to be updated or patched; [`PendingManagedFields::write`] sets them.
 pub fn track_update(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     old: &Value,
     new: &Value,
     manager: &Manager<'_>,
-) -> Result<Tracked, Stop> {
-    let entries = managed::starting_point(Some(old), new, manager.subresource);
+) -> Result<PendingManagedFields, ApplyError> {
+    let entries = managed::initial_entries(Some(old), new, manager.subresource);
     if entries.is_empty() {
         // An untracked or reset object stays untracked until the first apply.
-        return Ok(Tracked(entries));
+        return Ok(PendingManagedFields(entries));
     }
     if entries.iter().all(|entry| entry.api_version == manager.api_version) {
-        let entries = reconciled(versions, schema, old, entries, manager)?;
-        return Ok(Tracked(update(versions, schema, (old, new), entries, manager)?));
+        let entries = reconcile_entries(versions, schema, old, entries, manager)?;
+        return Ok(PendingManagedFields(update(versions, schema, (old, new), entries, manager)?));
     }
     let (old, new) = (without_managers(old), without_managers(new));
-    let entries = reconciled(versions, schema, &old, entries, manager)?;
-    Ok(Tracked(update(versions, schema, (&old, &new), entries, manager)?))
+    let entries = reconcile_entries(versions, schema, &old, entries, manager)?;
+    Ok(PendingManagedFields(update(versions, schema, (&old, &new), entries, manager)?))
 }
 
-/// Computed entries that are not yet written.
+/// Computed managedFields that are not yet set in the object.
 #[derive(Debug, Default)]
-pub struct Tracked(Vec<Entry>);
+pub struct PendingManagedFields(Vec<Entry>);
 
-impl Tracked {
+impl PendingManagedFields {
     pub fn write(self, object: &mut Value) {
         managed::encode(object, self.0);
     }
@@ -148,13 +149,13 @@ impl Tracked {
 
 /// Converts the entries to the current schemas of their versions. Entries of versions that are no longer served are
 /// dropped.
-fn reconciled(
+fn reconcile_entries(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     live: &Value,
     entries: Vec<Entry>,
     manager: &Manager<'_>,
-) -> Result<Vec<Entry>, Stop> {
+) -> Result<Vec<Entry>, ApplyError> {
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
@@ -170,14 +171,14 @@ fn reconciled(
 /// True if an update changes nothing except timestamps in managedFields, for example because admission or defaults
 /// reverted it. Such an update is not written; otherwise repeated applies would create new resourceVersions.
 pub fn only_times_differ(old: &Value, new: &Value) -> bool {
-    is_same_without(METADATA, old, new, |before, after| is_same_without(MANAGED_FIELDS, before, after, same_managers))
+    equal_except(METADATA, old, new, |before, after| equal_except(MANAGED_FIELDS, before, after, equal_managers))
 }
 
 const METADATA: &str = "metadata";
 const MANAGED_FIELDS: &str = "managedFields";
 
-/// True if two objects are equal except for one member, for which `same` decides.
-fn is_same_without(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, &Value) -> bool) -> bool {
+/// True if two objects are equal except for one member, which `same` compares.
+fn equal_except(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, &Value) -> bool) -> bool {
     let (Value::Object(before), Value::Object(after)) = (old, new) else { return old == new };
     let rest = |fields: &serde_json::Map<String, Value>| fields.len() - usize::from(fields.contains_key(name));
     rest(before) == rest(after)
@@ -186,45 +187,46 @@ fn is_same_without(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Valu
 }
 
 /// Compares entries regardless of their order, which depends on timestamps.
-fn same_managers(old: &Value, new: &Value) -> bool {
+fn equal_managers(old: &Value, new: &Value) -> bool {
     fn entries(list: &Value) -> Vec<&Value> {
         list.as_array().into_iter().flatten().collect()
     }
     let (before, mut after) = (entries(old), entries(new));
-    let same = |one: &Value, other: &Value| is_same_without("time", one, other, |_, _| true);
+    let same = |one: &Value, other: &Value| equal_except("time", one, other, |_, _| true);
     before.len() == after.len()
         && before
             .iter()
             .all(|entry| after.iter().position(|other| same(entry, other)).map(|at| after.swap_remove(at)).is_some())
 }
 
-/// Adds changed fields to the manager and removes removed fields from all managers.
+/// Makes the manager the only owner of added and modified fields, and removes the ownership of removed fields.
 fn update(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     (live, new): (&Value, &Value),
     mut entries: Vec<Entry>,
     manager: &Manager<'_>,
-) -> Result<Vec<Entry>, Stop> {
+) -> Result<Vec<Entry>, ApplyError> {
     let (taken, removed) = changes(schema, live, new, manager);
     for (version, taken, removed) in other_changes(versions, schema, (live, new), &entries, manager)? {
-        lose(entries.iter_mut().filter(|entry| entry.api_version == version), &taken, &removed);
+        remove_fields(entries.iter_mut().filter(|entry| entry.api_version == version), &taken, &removed);
     }
-    take_over(&mut entries, taken, removed, manager);
+    assign_ownership(&mut entries, taken, removed, manager);
     Ok(entries)
 }
 
-fn lose<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &FieldSet, removed: &FieldSet) {
+/// Removes fields from entries.
+fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &FieldSet, removed: &FieldSet) {
     for entry in entries {
         entry.fields.difference(taken);
         entry.fields.difference(removed);
     }
 }
 
-/// Updates the entries in the manager's version.
-fn take_over(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
-    lose(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
-    taken.difference(&NOBODYS);
+/// Updates the entries in the version of the manager, which becomes the only owner of `taken`.
+fn assign_ownership(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
+    remove_fields(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
+    taken.difference(&UNOWNED_FIELDS);
     if !taken.is_empty() {
         let mut own = manager.entry(false, taken);
         own.time = manager.time();
@@ -246,7 +248,7 @@ fn other_changes(
     (live, new): (&Value, &Value),
     entries: &[Entry],
     manager: &Manager<'_>,
-) -> Result<Vec<(String, FieldSet, FieldSet)>, Stop> {
+) -> Result<Vec<(String, FieldSet, FieldSet)>, ApplyError> {
     let mut found: Vec<(String, FieldSet, FieldSet)> = Vec::new();
     for entry in entries {
         let version = &entry.api_version;
@@ -290,9 +292,10 @@ pub struct Apply<'a> {
 /// Conflicting managers with their fields.
 struct Conflicts(Vec<(Entry, FieldSet)>);
 
+/// Validates an applied configuration; errors have status 500, as in kube-apiserver.
 pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let Some(why) = validate::faults(schema, config) else { return Ok(()) };
+    let Some(why) = validate::validation_error(schema, config) else { return Ok(()) };
     let api_version = text("/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let message = format!(
@@ -307,7 +310,7 @@ pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
 impl Apply<'_> {
     /// Returns the merged object with managedFields; it equals the live object if nothing has changed. Conflicts
     /// result in a 409 error with one cause per field.
-    pub fn run(&self) -> Result<Value, Stop> {
+    pub fn run(&self) -> Result<Value, ApplyError> {
         let Apply { schema, live, config, manager, .. } = *self;
         check_config(schema, config)?;
         let merged = match self.merge()? {
@@ -333,16 +336,16 @@ impl Apply<'_> {
         Ok(object)
     }
 
-    fn merge(&self) -> Result<Result<Value, Conflicts>, Stop> {
+    fn merge(&self) -> Result<Result<Value, Conflicts>, ApplyError> {
         let Apply { versions, schema, live, config, manager, force } = *self;
-        let before = live.map_or_else(|| nothing(schema), without_managers);
+        let before = live.map_or_else(|| empty_object(schema), without_managers);
         let mut entries = live.and_then(managed::decode).unwrap_or_default();
         if entries.is_empty() && live.is_some() {
             let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
-            let (taken, removed) = changes(schema, &nothing(schema), &before, &owner);
-            take_over(&mut entries, taken, removed, &owner);
+            let (taken, removed) = changes(schema, &empty_object(schema), &before, &owner);
+            assign_ownership(&mut entries, taken, removed, &owner);
         }
-        let mut entries = reconciled(versions, schema, &before, entries, manager)?;
+        let mut entries = reconcile_entries(versions, schema, &before, entries, manager)?;
 
         let mut fields = typed::field_set(schema, config);
         fields.member = false;
@@ -364,26 +367,28 @@ impl Apply<'_> {
         let mut after = merged;
         match schema {
             Some(schema) if schema.name.is_some() => {
-                normalise(schema, &mut after);
+                normalize(schema, &mut after);
             }
             // Nulls in custom resources are validated by their schema.
             _ => crate::decode::normalize_metadata(&mut after),
         }
 
         if !force {
-            let taken = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
-            let both =
-                |entry: &Entry| taken(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default();
-            let conflicts = entries.iter().map(|entry| (entry.clone(), both(entry))).filter(|(_, set)| !set.is_empty());
+            let changes_in_version = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
+            let conflicting = |entry: &Entry| {
+                changes_in_version(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default()
+            };
+            let conflicts = entries.iter().map(|entry| (entry.clone(), conflicting(entry)));
+            let conflicts = conflicts.filter(|(_, set)| !set.is_empty());
             let conflicts: Vec<(Entry, FieldSet)> = conflicts.collect();
             if !conflicts.is_empty() {
                 return Ok(Err(Conflicts(conflicts)));
             }
         }
         for (version, taken, removed) in &changed {
-            lose(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
+            remove_fields(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
         }
-        own.fields.difference(&NOBODYS);
+        own.fields.difference(&UNOWNED_FIELDS);
         if live.is_none() || !is_same {
             own.time = manager.time();
         }
@@ -401,7 +406,7 @@ fn prune(
     schema: Option<&Schema>,
     merged: Value,
     (others, own, last): (&[Entry], &Entry, &Entry),
-) -> Result<Value, Stop> {
+) -> Result<Value, ApplyError> {
     let own_version = own.api_version.as_str();
     let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
     let to_last = "failed to prune fields: failed to convert merged object to last applied version: ";
@@ -410,8 +415,8 @@ fn prune(
     let set_of = |schema: Option<&Schema>, value: &Value| named(schema, &typed::field_set(schema, value));
     let last_fields = named(last_schema.get(), &last.fields);
 
-    // First, all fields of the last apply are removed and those owned by any manager added back, starting with the
-    // same version;
+    // As in structured-merge-diff, the first step removes all fields of the last apply and adds back those that any
+    // manager owns, starting with the managers of the same version.
     let mut version = last.api_version.as_str();
     let mut pruned = typed::remove(last_schema.get(), &at_last, &last_fields);
     let mut whole = at_last.clone().into_owned();
@@ -421,14 +426,14 @@ fn prune(
         let at = owners.first().map_or(version, |entry| entry.api_version.as_str());
         let Some(node) = versions.schema(at, own_version, schema)? else { continue };
         let node = node.get();
-        let at_theirs = |object: &Value, what: &str| {
+        let to_version = |object: &Value, what: &str| {
             let purpose = format!(
                 "failed to prune fields: failed add back owned items: failed to convert {what} object at version {at}: "
             );
-            Ok::<_, Stop>(versions.convert(object, (version, at), &purpose)?.into_owned())
+            Ok::<_, ApplyError>(versions.convert(object, (version, at), &purpose)?.into_owned())
         };
-        whole = at_theirs(&whole, "merged")?;
-        let left = at_theirs(&pruned, "pruned")?;
+        whole = to_version(&whole, "merged")?;
+        let left = to_version(&pruned, "pruned")?;
         version = at;
         let mut owned = set_of(node, &left);
         owners.iter().for_each(|entry| owned.union(&named(node, &entry.fields)));
@@ -437,12 +442,12 @@ fn prune(
         pruned = typed::remove(node, &whole, &unowned);
     }
 
-    // then fields below a removed item that this manager did not apply are added back.
+    // The second step adds back fields below a removed item that this manager did not apply.
     let to_last = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
     let pruned = versions.convert(&pruned, (version, &last.api_version), to_last)?;
-    let mut gone = set_of(last_schema.get(), &at_last);
-    gone.difference(&set_of(last_schema.get(), &pruned));
-    let pruned = typed::remove(last_schema.get(), &at_last, &gone.intersection(&last_fields));
+    let mut missing = set_of(last_schema.get(), &at_last);
+    missing.difference(&set_of(last_schema.get(), &pruned));
+    let pruned = typed::remove(last_schema.get(), &at_last, &missing.intersection(&last_fields));
     Ok(versions.convert(&pruned, (&last.api_version, own_version), "failed to prune fields: ")?.into_owned())
 }
 

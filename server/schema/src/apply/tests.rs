@@ -2,7 +2,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Apply, Manager, Stop, Versions, only_times_differ};
+use super::{Apply, ApplyError, Manager, Versions, only_times_differ};
 use crate::Schema;
 use crate::set::SchemaSet;
 
@@ -30,10 +30,10 @@ fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, m
     }
 }
 
-fn refused(stop: Stop) -> ApiError {
+fn refused(stop: ApplyError) -> ApiError {
     match stop {
-        Stop::Refused(error) => error,
-        Stop::Needs(conversion) => panic!("{conversion:?}"),
+        ApplyError::Failed(error) => error,
+        ApplyError::ConversionRequired(conversion) => panic!("{conversion:?}"),
     }
 }
 
@@ -248,7 +248,7 @@ proptest! {
             } else {
                 // An update has been decoded: fields that Go omits are absent.
                 let mut next = object;
-                crate::normalise(&schema, &mut next);
+                crate::normalize(&schema, &mut next);
                 track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
                 live = Some(next);
             }

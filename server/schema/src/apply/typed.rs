@@ -17,7 +17,7 @@ enum Shape<'a> {
     List(&'a Vec<Value>),
 }
 
-fn granular_map(schema: Option<&Schema>) -> bool {
+fn is_granular_map(schema: Option<&Schema>) -> bool {
     match schema {
         None => true,
         // Untyped parts are atomic in built-in kinds (RawExtension, JSON), but not in custom resources.
@@ -25,14 +25,14 @@ fn granular_map(schema: Option<&Schema>) -> bool {
     }
 }
 
-fn keyed(schema: Option<&Schema>) -> bool {
+fn is_associative_list(schema: Option<&Schema>) -> bool {
     schema.is_some_and(|schema| schema.ty == Type::Array && schema.list_type != ListType::Atomic)
 }
 
 fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     match value {
-        Value::Object(fields) if granular_map(schema) => Shape::Map(fields),
-        Value::Array(items) if keyed(schema) => Shape::List(items),
+        Value::Object(fields) if is_granular_map(schema) => Shape::Map(fields),
+        Value::Array(items) if is_associative_list(schema) => Shape::List(items),
         _ => Shape::Leaf,
     }
 }
@@ -62,7 +62,7 @@ fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
 }
 
 /// The path element of a list item; the error names the missing key.
-pub(super) fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
+pub(super) fn path_element(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
     let Some(schema) = schema else { return Ok(PathElement::Index(index)) };
     match &schema.list_type {
         ListType::Atomic => Ok(PathElement::Index(index)),
@@ -83,7 +83,7 @@ pub(super) fn element_of(schema: Option<&Schema>, item: &Value, index: usize) ->
             for key in keys {
                 let default =
                     || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
-                // Omitted keys are part of the identity.
+                // A key without a value or default is omitted from the path element.
                 if let Some(value) = fields.get(&**key).cloned().or_else(default) {
                     found.insert(key.clone(), value);
                 }
@@ -102,7 +102,7 @@ pub(super) fn element_of(schema: Option<&Schema>, item: &Value, index: usize) ->
 
 /// The items of a list with their path elements. Duplicates are kept, because live objects may contain them.
 fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
-    let element = |(index, item)| (element_of(schema, item, index).unwrap_or(PathElement::Index(index)), item);
+    let element = |(index, item)| (path_element(schema, item, index).unwrap_or(PathElement::Index(index)), item);
     items.iter().enumerate().map(element).collect()
 }
 
@@ -167,7 +167,7 @@ impl Comparison {
     }
 }
 
-fn empty(value: Option<&Value>) -> bool {
+fn is_empty_value(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
         Some(Value::Object(fields)) => fields.is_empty(),
@@ -181,23 +181,28 @@ pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>
     compare_except(schema, old, new, &[])
 }
 
-/// Like [`compare`], except for the field at a path.
-pub fn compare_except(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
+/// Like [`compare`], but ignores the field at the path `except`.
+pub fn compare_except(
+    schema: Option<&Schema>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    except: &[&str],
+) -> Comparison {
     let mut out = Comparison::default();
     if old.is_none() && new.is_none() {
         return out;
     }
     // Null equals an empty map or list if the other side is one.
-    let known = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).map(|value| kind(schema, value));
-    let shapes = (known(old), known(new));
-    let both_empty = empty(old) && empty(new);
+    let kind_of = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).map(|value| kind(schema, value));
+    let shapes = (kind_of(old), kind_of(new));
+    let both_empty = is_empty_value(old) && is_empty_value(new);
     match shapes {
         (Some(Kind::Map) | None, Some(Kind::Map) | None) if !both_empty => {
             let none = Map::new();
             let (left, right) =
                 (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
             for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
-                let below = match but {
+                let below = match except {
                     [name] if *name == key.as_str() => continue,
                     [name, below @ ..] if *name == key.as_str() => below,
                     _ => &[],
@@ -221,8 +226,8 @@ pub fn compare_except(schema: Option<&Schema>, old: Option<&Value>, new: Option<
             out.modified.member = old != new;
             // If the structures differ, parts of the old one are removed, and those of the new one are added.
             if shapes.0 != shapes.1 {
-                out.removed.children = compare_except(schema, old, None, but).removed.children;
-                out.added.children = compare_except(schema, None, new, but).added.children;
+                out.removed.children = compare_except(schema, old, None, except).removed.children;
+                out.added.children = compare_except(schema, None, new, except).added.children;
             }
         }
         _ => {}
@@ -277,10 +282,10 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
 /// neighbours.
 fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
     let (left, right) = (indexed(schema, live), indexed(schema, config));
-    let (live, wanted) = (grouped(&left), grouped(&right));
-    let in_left = |element: &PathElement| live.contains_key(element);
-    let in_right = |element: &PathElement| wanted.contains_key(element);
-    let joined = |element: &PathElement, item: &Value| match live.get(element).map(Vec::as_slice) {
+    let (live_groups, config_groups) = (grouped(&left), grouped(&right));
+    let in_left = |element: &PathElement| live_groups.contains_key(element);
+    let in_right = |element: &PathElement| config_groups.contains_key(element);
+    let merge_item = |element: &PathElement, item: &Value| match live_groups.get(element).map(Vec::as_slice) {
         Some([live]) => merge(item_schema(schema), live, item),
         // Duplicate live items are replaced.
         _ => item.clone(),
@@ -294,7 +299,7 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     while l < left.len() || r < right.len() {
         if let (Some((a, _)), Some((b, item))) = (left.get(l), right.get(r)) {
             if a == b {
-                out.push(joined(b, item));
+                out.push(merge_item(b, item));
                 taken.insert(b);
                 (l, r) = (l + 1, r + 1);
                 next_shared = shared.next();
@@ -316,7 +321,7 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
             }
         }
         if let Some((b, item)) = right.get(r) {
-            out.push(joined(b, item));
+            out.push(merge_item(b, item));
             taken.insert(b);
             r += 1;
             if next_shared == Some(b) {
@@ -336,7 +341,8 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     match (shape(schema, value), value) {
         (Shape::Map(fields), _) => {
             let kept = fields.iter().filter_map(|(key, value)| {
-                let left = left_of(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
+                let left =
+                    remainder_of(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
                 Some((key.clone(), left))
             });
             Value::Object(kept.collect())
@@ -344,7 +350,7 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
         (Shape::List(items), _) => {
             let items = indexed(schema, items).into_iter();
             Value::Array(
-                items.filter_map(|(element, item)| left_of(item_schema(schema), item, set, &element)).collect(),
+                items.filter_map(|(element, item)| remainder_of(item_schema(schema), item, set, &element)).collect(),
             )
         }
         (Shape::Leaf, Value::Object(_)) => Value::Object(Map::new()),
@@ -353,8 +359,9 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     }
 }
 
-/// The remainder of a value's part at `element`; `None` if the part itself is removed.
-fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
+/// Removes the members of `set` below `element` from `part`, the value at `element`; `None` if `set` contains
+/// `element` itself.
+fn remainder_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
     match set.children.get(element) {
         Some(child) if child.member => None,
         Some(child) => Some(remove(schema, part, child)),

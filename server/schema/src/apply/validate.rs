@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::path::PathElement;
-use super::typed::element_of;
+use super::typed::path_element;
 use crate::{ListType, Schema, Type};
 
-/// All errors of a value, with the wording of structured-merge-diff.
-pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
+/// All errors of a value as one message, with the wording of structured-merge-diff; `None` if it is valid.
+pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
     let errors = errors(schema, value);
     match errors.as_slice() {
         [] => None,
@@ -82,7 +82,7 @@ fn is_compound(value: &Value) -> bool {
 fn list(schema: &Schema, items: &[Value], path: &str, open: bool, errors: &mut Vec<String>) {
     let mut seen: Vec<PathElement> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let here = match element_of(Some(schema), item, index) {
+        let here = match path_element(Some(schema), item, index) {
             Ok(element) => {
                 let here = format!("{path}{element}");
                 if schema.list_type != ListType::Atomic && seen.contains(&element) {

@@ -2,8 +2,8 @@
 //! own version.
 //!
 //! Conversion can require a webhook call, but this crate is pure. When a conversion is missing, an operation returns
-//! [`Stop::Needs`]; the registry performs the conversion and repeats the operation. Objects with a single version
-//! need no conversion.
+//! [`ApplyError::ConversionRequired`]; the registry performs the conversion and repeats the operation. Objects with a
+//! single version need no conversion.
 
 use std::borrow::Cow;
 
@@ -16,32 +16,33 @@ use crate::{ListType, Schema, SchemaRef, Type};
 
 /// State of a version of a kind.
 #[derive(Debug, Clone)]
-pub enum Version {
-    Known(SchemaRef),
+pub enum VersionState {
+    Served(SchemaRef),
     /// No longer served; its entries are dropped.
-    Gone,
-    /// Conversion to the version is impossible, with the error.
-    Refused(String),
+    NotServed,
+    /// Conversion to the version is impossible; has the error message.
+    Inconvertible(String),
 }
 
 /// Schemas of a kind by version.
 pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
-    /// Another version of the kind, in which managers may have written fields.
-    fn version(&self, _api_version: &str) -> Version {
-        Version::Gone
+    /// State of another version of the kind, in which managers may have written fields.
+    fn version(&self, _api_version: &str) -> VersionState {
+        VersionState::NotServed
     }
 }
 
-/// Reason why an operation was stopped.
+/// Error of an operation on managedFields.
 #[derive(Debug)]
-pub enum Stop {
-    Needs(Conversion),
-    Refused(ApiError),
+pub enum ApplyError {
+    /// The operation must be repeated with the result of this conversion.
+    ConversionRequired(Conversion),
+    Failed(ApiError),
 }
 
-impl From<ApiError> for Stop {
+impl From<ApiError> for ApplyError {
     fn from(error: ApiError) -> Self {
-        Self::Refused(error)
+        Self::Failed(error)
     }
 }
 
@@ -57,29 +58,29 @@ pub struct Conversion {
 pub struct Versions<'a> {
     /// `None` for a kind with one version.
     schemas: Option<&'a dyn VersionSchemas>,
-    made: Vec<(Conversion, Result<Value, String>)>,
+    conversions: Vec<(Conversion, Result<Value, String>)>,
 }
 
 impl<'a> Versions<'a> {
-    pub fn of(schemas: &'a dyn VersionSchemas) -> Self {
-        Self { schemas: Some(schemas), made: Vec::new() }
+    pub fn new(schemas: &'a dyn VersionSchemas) -> Self {
+        Self { schemas: Some(schemas), conversions: Vec::new() }
     }
 
-    /// The schema of a version; `None` if it is not served. `own` is the version of the request, `schema` its
-    /// schema.
+    /// The schema of a version; `None` if it is not served. `own` is the version of the request, and `schema` is the
+    /// schema of that version.
     pub(super) fn schema<'s>(
         &self,
         version: &str,
         own: &str,
         schema: Option<&'s Schema>,
-    ) -> Result<Option<VersionSchema<'s>>, Stop> {
+    ) -> Result<Option<VersionSchema<'s>>, ApplyError> {
         if version == own {
             return Ok(Some(VersionSchema::Own(schema)));
         }
-        match self.schemas.map_or(Version::Gone, |schemas| schemas.version(version)) {
-            Version::Known(schema) => Ok(Some(VersionSchema::Other(schema))),
-            Version::Gone => Ok(None),
-            Version::Refused(why) => Err(Stop::Refused(ApiError::without_reason(500, why))),
+        match self.schemas.map_or(VersionState::NotServed, |schemas| schemas.version(version)) {
+            VersionState::Served(schema) => Ok(Some(VersionSchema::Other(schema))),
+            VersionState::NotServed => Ok(None),
+            VersionState::Inconvertible(why) => Err(ApplyError::Failed(ApiError::without_reason(500, why))),
         }
     }
 
@@ -89,31 +90,31 @@ impl<'a> Versions<'a> {
         object: &'v Value,
         (from, to): (&str, &str),
         purpose: &str,
-    ) -> Result<Cow<'v, Value>, Stop> {
+    ) -> Result<Cow<'v, Value>, ApplyError> {
         if from == to {
             return Ok(Cow::Borrowed(object));
         }
-        match self.made.iter().find(|(conversion, _)| conversion.to == to && conversion.object == *object) {
+        match self.conversions.iter().find(|(conversion, _)| conversion.to == to && conversion.object == *object) {
             Some((_, Ok(converted))) => Ok(Cow::Borrowed(converted)),
-            Some((_, Err(why))) => Err(Stop::Refused(ApiError::without_reason(500, format!("{purpose}{why}")))),
-            None => Err(Stop::Needs(Conversion { object: object.clone(), to: to.to_owned() })),
+            Some((_, Err(why))) => Err(ApplyError::Failed(ApiError::without_reason(500, format!("{purpose}{why}")))),
+            None => Err(ApplyError::ConversionRequired(Conversion { object: object.clone(), to: to.to_owned() })),
         }
     }
 
     /// Stores the result of a required conversion. A result that does not match the schema of its version counts as
     /// an error.
-    pub fn learn(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
+    pub fn add(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
         let schema = match self.schemas.map(|schemas| schemas.version(&conversion.to)) {
-            Some(Version::Known(schema)) => Some(schema),
+            Some(VersionState::Served(schema)) => Some(schema),
             _ => None,
         };
-        let fitting = converted.map_err(|error| error.message).and_then(|converted| {
-            match validate::faults(schema.as_deref(), &converted) {
-                Some(faults) => Err(faults),
+        let result = converted.map_err(|error| error.message).and_then(|converted| {
+            match validate::validation_error(schema.as_deref(), &converted) {
+                Some(error) => Err(error),
                 None => Ok(converted),
             }
         });
-        self.made.push((conversion, fitting));
+        self.conversions.push((conversion, result));
     }
 }
 

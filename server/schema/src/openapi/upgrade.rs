@@ -18,8 +18,8 @@ pub(super) fn upgrade(v2: &Value) -> Option<Value> {
     if let Some(schemes) = v2["securityDefinitions"].as_object() {
         components.insert("securitySchemes".into(), map_values(schemes, security_scheme));
     }
-    if let Some(answers) = v2["responses"].as_object() {
-        components.insert("responses".into(), map_values(answers, |answer| response(answer, &v2["produces"])));
+    if let Some(responses) = v2["responses"].as_object() {
+        components.insert("responses".into(), map_values(responses, |node| response(node, &v2["produces"])));
     }
     let mut out = json!({"openapi": "3.0.0", "info": v2["info"], "components": components});
     if let Some(paths) = v2["paths"].as_object() {
@@ -108,11 +108,11 @@ fn is_body(parameter: &Value) -> bool {
 fn parameter(parameter: &Value) -> Value {
     let (mut out, mut simple) = (Map::new(), Map::new());
     for (key, value) in parameter.as_object().into_iter().flatten() {
-        let own = PARAMETER_FIELDS.contains(&key.as_str()) || is_extension(key);
-        if own { &mut out } else { &mut simple }.insert(key.clone(), value.clone());
+        let is_parameter_field = PARAMETER_FIELDS.contains(&key.as_str()) || is_extension(key);
+        if is_parameter_field { &mut out } else { &mut simple }.insert(key.clone(), value.clone());
     }
-    let described = simple.remove("schema").unwrap_or(Value::Object(simple));
-    out.insert("schema".into(), schema(&described));
+    let schema_node = simple.remove("schema").unwrap_or(Value::Object(simple));
+    out.insert("schema".into(), schema(&schema_node));
     out.into()
 }
 
@@ -139,30 +139,31 @@ fn operation(operation: &Value, v2: &Value) -> Value {
         out.insert("parameters".into(), parameters.into());
     }
     let produces = if operation["produces"].is_array() { &operation["produces"] } else { &v2["produces"] };
-    let answers = operation["responses"].as_object().map(|answers| map_values(answers, |one| response(one, produces)));
-    out.insert("responses".into(), answers.unwrap_or_default());
+    let responses =
+        operation["responses"].as_object().map(|responses| map_values(responses, |one| response(one, produces)));
+    out.insert("responses".into(), responses.unwrap_or_default());
     out.into()
 }
 
-fn response(answer: &Value, produces: &Value) -> Value {
-    if let Some(target) = answer["$ref"].as_str() {
+fn response(node: &Value, produces: &Value) -> Value {
+    if let Some(target) = node["$ref"].as_str() {
         return json!({"$ref": target.replace("#/responses/", "#/components/responses/")});
     }
-    let mut out = json!({"description": answer["description"]});
-    for (key, value) in answer.as_object().into_iter().flatten().filter(|(key, _)| is_extension(key)) {
+    let mut out = json!({"description": node["description"]});
+    for (key, value) in node.as_object().into_iter().flatten().filter(|(key, _)| is_extension(key)) {
         out[key] = value.clone();
     }
-    if answer["schema"].is_object() {
-        out["content"] = content(&answer["schema"], produces, &Value::Null);
+    if node["schema"].is_object() {
+        out["content"] = content(&node["schema"], produces, &Value::Null);
     }
     out
 }
 
-/// Builds the `content` of a body: one entry with the schema per media type.
-fn content(described: &Value, media: &Value, otherwise: &Value) -> Value {
-    let media = media.as_array().or(otherwise.as_array());
+/// Builds the `content` of a body: one entry with the schema per media type. `default_media` applies without `media`.
+fn content(schema_node: &Value, media: &Value, default_media: &Value) -> Value {
+    let media = media.as_array().or(default_media.as_array());
     let media = media.into_iter().flatten().filter_map(Value::as_str);
-    media.map(|media| (media.to_owned(), json!({"schema": schema(described)}))).collect::<Map<_, _>>().into()
+    media.map(|media| (media.to_owned(), json!({"schema": schema(schema_node)}))).collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]

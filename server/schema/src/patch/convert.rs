@@ -29,7 +29,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             }
             Value::Object(fields) => {
                 let node = schema.additional.as_deref()?;
-                fields.values_mut().find_map(|value| convert_as(node, element(go), value))
+                fields.values_mut().find_map(|value| convert_as(node, element_type(go), value))
             }
             _ if schema.properties.is_empty() => Some(format!("cannot restore map from {kind}")),
             _ => Some(format!("cannot restore struct from: {kind}")),
@@ -37,7 +37,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
         Type::Array => match value {
             Value::Array(items) => {
                 let node = schema.items.as_deref()?;
-                items.iter_mut().find_map(|item| convert_as(node, element(go), item))
+                items.iter_mut().find_map(|item| convert_as(node, element_type(go), item))
             }
             _ => Some(format!("cannot restore slice from {kind}")),
         },
@@ -45,7 +45,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             Value::String(_) => None,
             // Go converts integers as runes, which the converter then rejects.
             Value::Number(number) if number.is_i64() => {
-                Some(format!("cannot convert {kind} to {}", named(go, "string")))
+                Some(format!("cannot convert {kind} to {}", go_name(go, "string")))
             }
             _ => Some("unrecognized type: string".into()),
         },
@@ -53,26 +53,27 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
         Type::Integer => {
             let format = schema.format.as_deref().unwrap_or("int64");
             let Value::Number(number) = &*value else { return Some(format!("unrecognized type: {format}")) };
-            let whole = match (number.as_i64(), number.as_f64()) {
-                (Some(whole), _) => whole,
-                (None, Some(float)) if float.fract() == 0.0 => truncated(float),
-                _ => return Some(format!("cannot convert {kind} to {}", named(go, format))),
+            let integer = match (number.as_i64(), number.as_f64()) {
+                (Some(integer), _) => integer,
+                (None, Some(float)) if float.fract() == 0.0 => to_i64(float),
+                _ => return Some(format!("cannot convert {kind} to {}", go_name(go, format))),
             };
-            *value = if format == "int32" { Value::from(whole as i32) } else { Value::from(whole) };
+            *value = if format == "int32" { Value::from(integer as i32) } else { Value::from(integer) };
             None
         }
         Type::Number if !value.is_number() => Some("unrecognized type: float64".into()),
         Type::IntOrString => match &*value {
             Value::String(_) => None,
             Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => None,
-            other => Some(unfit(other, "int32")),
+            other => Some(unmarshal_error(other, "int32")),
         },
-        Type::Time | Type::MicroTime if !value.is_string() => Some(unfit(value, "string")),
+        Type::Time | Type::MicroTime if !value.is_string() => Some(unmarshal_error(value, "string")),
         _ => None,
     }
 }
 
-fn unfit(value: &Value, go: &str) -> String {
+/// The error of Go's JSON decoder for a value of a wrong type.
+fn unmarshal_error(value: &Value, go: &str) -> String {
     let what = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
@@ -85,14 +86,14 @@ fn unfit(value: &Value, go: &str) -> String {
     format!("json: cannot unmarshal {what} into Go value of type {go}")
 }
 
-/// Go converts floats out of range to the smallest integer.
-fn truncated(float: f64) -> i64 {
+/// Converts a float like Go on amd64: values out of range become the smallest integer.
+fn to_i64(float: f64) -> i64 {
     let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float);
     if fits { float as i64 } else { i64::MIN }
 }
 
 /// Element type of `[]v1.Container` or `map[string]string`; empty for named types.
-fn element(go: &str) -> &str {
+fn element_type(go: &str) -> &str {
     let go = go.trim_start_matches('*');
     match go.strip_prefix("[]") {
         Some(element) => element,
@@ -100,7 +101,8 @@ fn element(go: &str) -> &str {
     }
 }
 
-fn named<'g>(go: &'g str, plain: &'g str) -> &'g str {
+/// Name of the Go type `go`; `plain` if it is unknown.
+fn go_name<'g>(go: &'g str, plain: &'g str) -> &'g str {
     match go.trim_start_matches('*') {
         "" => plain,
         name => name,

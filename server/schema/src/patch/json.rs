@@ -1,6 +1,6 @@
 //! JSON patch with the deviations of the library that kube-apiserver uses.
 
-use crowsnest_apimachinery::json_patch::{Copied, apply};
+use crowsnest_apimachinery::json_patch::{CopiedBytes, apply};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ pub(super) fn as_go_prints(object: &Value) -> String {
 
 /// Applies a JSON patch. As in kube-apiserver, `replace` adds a missing member of an object.
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
-    let (mut out, mut copied) = (doc.clone(), Copied::default());
+    let (mut out, mut copied) = (doc.clone(), CopiedBytes::default());
     for operation in patch.as_array().into_iter().flatten() {
         apply(&mut out, operation, &mut copied).ok_or_else(rejected)?;
     }

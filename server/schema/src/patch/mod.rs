@@ -120,7 +120,7 @@ pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> 
     let as_it_was = (reading.strict || !crate::decode::fits(schema, &patched)).then(|| patched.clone());
     let decoded = crate::decode::decode_value(patched, schema);
     let findings = [reading.found, decoded.strict.as_slice()].concat();
-    match refused(decoded.wrong, &findings, reading) {
+    match refused(decoded.type_error, &findings, reading) {
         None => Ok((decoded.object, findings)),
         Some(why) => {
             let shown = || json::as_go_prints(as_it_was.as_ref().unwrap_or(&decoded.object));
@@ -157,7 +157,7 @@ fn unreadable(shown: String, why: String) -> ApiError {
 /// Rejects a patched object of another kind.
 pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> ApiResult<()> {
     let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
-    match crate::decode::other_kind(text("apiVersion"), text("kind"), expected) {
+    match crate::decode::kind_mismatch(text("apiVersion"), text("kind"), expected) {
         None => Ok(()),
         Some(why) => Err(unreadable(json::as_go_prints(patched), why)),
     }

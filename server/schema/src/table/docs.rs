@@ -1,4 +1,4 @@
-//! Descriptions of columns that show a published field, loaded once from the committed schemas.
+//! Descriptions of columns that show a field of the API, loaded once from the committed schemas.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,11 +11,11 @@ use crate::set::SchemaSet;
 static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
     let definitions = SchemaSet::raw_definitions();
     let columns = KindPrinter::all().flat_map(|kind| kind.columns);
-    let wanted = columns.map(|column| column.doc).chain([CREATION]).filter_map(|doc| match doc {
+    let fields = columns.map(|column| column.doc).chain([CREATION]).filter_map(|doc| match doc {
         Doc::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
         Doc::Text(_) => None,
     });
-    wanted
+    fields
         .filter_map(|(schema, field)| {
             let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
             // Columns omit the list of possible values.
@@ -25,7 +25,7 @@ static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The published description of a field; available for fields that a column shows.
-pub fn published(schema: &str, field: &str) -> Option<String> {
+/// The OpenAPI description of a field; `None` for fields that no column shows.
+pub fn field_description(schema: &str, field: &str) -> Option<String> {
     DOCS.get(&(schema.to_owned(), field.to_owned())).cloned()
 }

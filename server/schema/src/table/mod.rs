@@ -18,7 +18,7 @@ use crowsnest_apimachinery::unstructured::text;
 use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
-pub use docs::published;
+pub use docs::field_description;
 pub use render::{
     IncludeObject, ListMeta, Rows, ToInternal, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
 };
@@ -41,10 +41,10 @@ pub enum Printer {
 impl Printer {
     /// The printer of a built-in kind, or the generic one.
     pub fn built_in(group: &str, kind: &str) -> Self {
-        KindPrinter::of(group, kind).map_or(Printer::Generic, Printer::BuiltIn)
+        KindPrinter::for_kind(group, kind).map_or(Printer::Generic, Printer::BuiltIn)
     }
 
-    /// `columnDefinitions` of the table. `docs` resolves published field descriptions: (schema name, field) → text.
+    /// `columnDefinitions` of the table. `docs` returns the OpenAPI description of a field by schema name and field.
     pub fn columns(&self, docs: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
         match self {
             Printer::BuiltIn(kind) => kind.columns.iter().map(|c| definition(c, docs)).collect(),
@@ -59,10 +59,10 @@ impl Printer {
 
     /// Column names in order, including those of the wide format, with their priority.
     pub fn headers(&self) -> Vec<(String, i32)> {
-        let own = |columns: &[Column]| columns.iter().map(|c| (c.name.to_owned(), c.priority)).collect();
+        let headers_of = |columns: &[Column]| columns.iter().map(|c| (c.name.to_owned(), c.priority)).collect();
         match self {
-            Printer::BuiltIn(kind) => own(kind.columns),
-            Printer::Generic => own(GENERIC_COLUMNS),
+            Printer::BuiltIn(kind) => headers_of(kind.columns),
+            Printer::Generic => headers_of(GENERIC_COLUMNS),
             Printer::Custom(custom) => {
                 let mut headers = vec![(NAME.name.to_owned(), 0)];
                 headers.extend(custom.headers());
@@ -84,12 +84,12 @@ impl Printer {
         }
     }
 
-    /// Condition of a finished pod's row, by which clients can hide it.
+    /// Conditions of a row: that of a finished pod, by which clients can hide the row.
     fn conditions(&self, object: &Value) -> Vec<Value> {
-        let pod = matches!(self, Printer::BuiltIn(kind) if (kind.group, kind.kind) == ("", "Pod"));
+        let is_pod = matches!(self, Printer::BuiltIn(kind) if (kind.group, kind.kind) == ("", "Pod"));
         let (reason, message) = match text(object, "/status/phase") {
-            "Succeeded" if pod => ("Succeeded", "The pod has completed successfully."),
-            "Failed" if pod => ("Failed", "The pod failed."),
+            "Succeeded" if is_pod => ("Succeeded", "The pod has completed successfully."),
+            "Failed" if is_pod => ("Failed", "The pod failed."),
             _ => return Vec::new(),
         };
         vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]

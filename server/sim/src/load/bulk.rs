@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::Registry;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_registry::storage::{Body, Expect, ObjectKey, Revision, Write};
+use crowsnest_registry::storage::{Body, ObjectKey, Precondition, Revision, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::Resource;
@@ -100,7 +100,7 @@ impl Bulk {
     }
 
     fn write_of(&self, resource: &ResourceRef, key: ObjectKey, body: Body) -> Write {
-        Write { table: resource.table(), key, expect: Expect::Absent, body: Some(body) }
+        Write { table: resource.table(), key, precondition: Precondition::Absent, body: Some(body) }
     }
 
     fn put(&self, resource: &ResourceRef, object: &Value) -> Result<Write> {
@@ -199,7 +199,7 @@ impl Bulk {
             }
             // Objects left by an earlier load are kept.
             let refused = |outcome: &Result<Revision, _>| {
-                matches!(outcome, Err(error) if !matches!(error, crowsnest_registry::error::Error::Exists))
+                matches!(outcome, Err(error) if !matches!(error, crowsnest_registry::error::Error::AlreadyExists))
             };
             match outcomes.into_iter().zip(&names).find(|(outcome, _)| refused(outcome)) {
                 Some((Err(error), name)) => Err(self.failed(name, &error)),

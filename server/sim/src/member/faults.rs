@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apiserver::authn::ServingCertificates;
-use crowsnest_apiserver::serve::serve_through;
+use crowsnest_apiserver::serve::serve_with_wrapper;
 use crowsnest_kube_apiserver::ApiServer;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -317,13 +317,13 @@ impl Listening {
         };
         let authority = self.server.authority();
         let tls = authority
-            .server(&self.names)
+            .issue_serving_certificate(&self.names)
             .and_then(|own| self.server.tls(ServingCertificates::new(&own)?))
             .map_err(start)?;
         let stop = CancellationToken::new();
         let wiring = self.faults.wiring.clone();
         let between = move |stream| wiring.around(stream);
-        let serve = serve_through(listener, Some(tls), self.router.clone(), stop.clone(), between);
+        let serve = serve_with_wrapper(listener, Some(tls), self.router.clone(), stop.clone(), between);
         let task = tokio::spawn(async move {
             if let Err(error) = serve.await {
                 tracing::error!(%error, "the listener of a member failed");

@@ -44,24 +44,24 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         let scope = Scope::of(&namespace(nth));
         views.iter().map(|view| view.who_can(&action, &scope).proofs.len()).sum()
     });
-    printer.spread("access/who-can", who_can)?;
+    printer.print_percentiles("access/who-can", who_can)?;
     let everywhere = review_times(args.reviews, |nth| {
         let action = action(nth);
         views.iter().map(|view| view.who_can(&action, &Scope::All).proofs.len()).sum()
     });
-    printer.spread("access/who-can-all-namespaces", everywhere)?;
+    printer.print_percentiles("access/who-can-all-namespaces", everywhere)?;
     let subject = review_times(args.reviews, |nth| {
         let user = UserInfo::new(format!("user{nth}"), [AUTHENTICATED, "team1"]);
         views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
     });
-    printer.spread("access/subject", subject)?;
+    printer.print_percentiles("access/subject", subject)?;
     let one = *views.first().context("a cluster")?;
     let indirect = review_times(args.reviews.min(20), |nth| {
         let (action, scope) = (action(nth), Scope::of(&namespace(nth)));
         let direct = one.who_can(&action, &scope).proofs;
         Places { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
     });
-    printer.spread("access/indirect-one-cluster", indirect)
+    printer.print_percentiles("access/indirect-one-cluster", indirect)
 }
 
 fn action(nth: u32) -> Action {

@@ -72,25 +72,25 @@ struct Target {
 
 impl Target {
     /// The server that was started in this directory.
-    fn own(scratch: &Path) -> Self {
+    fn local(scratch: &Path) -> Self {
         Self { kubeconfig: scratch.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
     }
 }
 
-const SMALL: usize = 2_000;
+const SMALL_OBJECT_BYTES: usize = 2_000;
 /// Approximate size of an event in addition to the text, in bytes: names, times, versions, managed fields.
-const AROUND: usize = 600;
-const LARGE: usize = 5_000;
-const LISTS: usize = 5;
+const EVENT_OVERHEAD_BYTES: usize = 600;
+const LARGE_OBJECT_BYTES: usize = 5_000;
+const LIST_RUNS: usize = 5;
 /// Annotation with the time of the write.
-pub(super) const WRITTEN: &str = "bench/written";
+pub(super) const WRITE_TIME_ANNOTATION: &str = "bench/written";
 /// Maximum number of streams per connection in kube-apiserver.
-const STREAMS: usize = 100;
-/// Number of watches opened concurrently.
-pub(super) const OPENED_AT_ONCE: usize = 32;
+const MAX_STREAMS_PER_CONNECTION: usize = 100;
+/// Maximum number of watches opened concurrently.
+pub(super) const MAX_CONCURRENT_OPENS: usize = 32;
 /// Interval between two watched writes.
-const WRITE_EVERY: Duration = Duration::from_millis(20);
-const SETTLE: Duration = Duration::from_secs(5);
+const WRITE_INTERVAL: Duration = Duration::from_millis(20);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
@@ -99,17 +99,17 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(client(&target).await?);
         let namespace = serde_json::from_value(json!({"metadata": {"name": target.namespace}}))?;
         namespaces.create(&PostParams::default(), &namespace).await?;
-        let measured = measure_all(&target, None, args, &mut printer).await;
+        let result = measure_all(&target, None, args, &mut printer).await;
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
-        return measured;
+        return result;
     }
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    measure_all(&Target::own(&scratch), Some(&server), args, &mut printer).await?;
+    measure_all(&Target::local(&scratch), Some(&server), args, &mut printer).await?;
     super::stop(server).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     if args.stored > 0 {
-        stored(args, &mut printer).await?;
+        measure_stored_objects(args, &mut printer).await?;
     }
     Ok(())
 }
@@ -117,15 +117,15 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
 /// Runs all measurements on one server.
 async fn measure_all(
     target: &Target,
-    server: Option<&super::Running>,
+    server: Option<&super::RunningProcess>,
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(target).await?;
-    create(&maps, args.objects, args.clients, SMALL, Some(printer)).await?;
-    gets(&maps, args, printer).await?;
-    lists(target, server, args, printer).await?;
-    watches(target, args, printer).await
+    create_objects(&maps, args.objects, args.clients, SMALL_OBJECT_BYTES, Some(printer)).await?;
+    measure_gets(&maps, args, printer).await?;
+    measure_lists(target, server, args, printer).await?;
+    measure_watches(target, args, printer).await
 }
 
 async fn config(target: &Target) -> anyhow::Result<kube::Config> {
@@ -194,7 +194,7 @@ fn name(nth: usize) -> String {
 }
 
 /// Creates objects with this many concurrent clients.
-async fn create(
+async fn create_objects(
     maps: &Api<ConfigMap>,
     objects: usize,
     clients: usize,
@@ -218,10 +218,10 @@ async fn create(
     .await?;
     let Some(printer) = printer else { return Ok(()) };
     printer.line("apiserver/create/rate", objects as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    printer.spread("apiserver/create", took.into_inner())
+    printer.print_percentiles("apiserver/create", took.into_inner())
 }
 
-async fn gets(
+async fn measure_gets(
     maps: &Api<ConfigMap>,
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -233,13 +233,13 @@ async fn gets(
         maps.get(&name).await?;
         took.push(began.elapsed());
     }
-    printer.spread("apiserver/get", took)
+    printer.print_percentiles("apiserver/get", took)
 }
 
 /// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's memory.
-async fn lists(
+async fn measure_lists(
     target: &Target,
-    server: Option<&super::Running>,
+    server: Option<&super::RunningProcess>,
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
@@ -247,27 +247,27 @@ async fn lists(
     let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
     let resident = server.map(|server| super::resident_kib(&server.child)).transpose()?;
     let before = resident.max(peak()?);
-    for (packing, name) in [("identity", ""), ("gzip", "-gzip")] {
+    for (encoding, name) in [("identity", ""), ("gzip", "-gzip")] {
         let mut took = Vec::new();
-        for _ in 0..LISTS {
+        for _ in 0..LIST_RUNS {
             let began = Instant::now();
             let request = Request::get(format!("/api/v1/namespaces/{}/configmaps", target.namespace));
-            let request = request.header(ACCEPT_ENCODING, packing).body(kube::client::Body::empty())?;
+            let request = request.header(ACCEPT_ENCODING, encoding).body(kube::client::Body::empty())?;
             let mut body = client.send(request).await?.into_body();
             let mut bytes = 0;
             while let Some(frame) = body.frame().await {
                 bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
             }
             took.push(began.elapsed());
-            ensure!(packing == "gzip" || bytes > args.objects * SMALL, "a list has {bytes} bytes");
+            ensure!(encoding == "gzip" || bytes > args.objects * SMALL_OBJECT_BYTES, "a list has {bytes} bytes");
         }
         took.sort_unstable();
-        let middle = took.get(LISTS / 2).copied().unwrap_or_default();
+        let middle = took.get(LIST_RUNS / 2).copied().unwrap_or_default();
         printer.line(&format!("apiserver/list-{}{name}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
     }
     let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
-    let grown = after.saturating_sub(before) as f64 / 1024.0;
-    printer.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
+    let growth = after.saturating_sub(before) as f64 / 1024.0;
+    printer.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), growth, "MB")
 }
 
 pub(super) fn now() -> Duration {
@@ -276,37 +276,44 @@ pub(super) fn now() -> Duration {
 
 /// Measures watches with a connection each, watches that share connections up to kube-apiserver's stream limit, and
 /// connections to a process without an API server.
-async fn watches(
+async fn measure_watches(
     target: &Target,
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let config = config(target).await?;
-    let path = watched_from(target).await?;
+    let path = watch_path(target).await?;
     let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
-    let opening = (0..args.watchers).map(async |_| connected(&config, &tls, &path).await);
-    let alone = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
-    let watchers = alone.into_iter().map(|stream| events(ReaderStream::new(stream), args.writes));
-    watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
+    let opening = (0..args.watchers).map(async |_| open_watch(&config, &tls, &path).await);
+    let alone = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let watchers = alone.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), args.writes));
+    measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
 
-    let path = watched_from(target).await?;
+    let path = watch_path(target).await?;
     let mut sharing = Vec::with_capacity(args.watchers);
     while sharing.len() < args.watchers {
         let client = sharing_client(target).await?;
-        sharing.extend(std::iter::repeat_n(client, STREAMS.min(args.watchers - sharing.len())));
+        sharing.extend(std::iter::repeat_n(client, MAX_STREAMS_PER_CONNECTION.min(args.watchers - sharing.len())));
     }
     let opening = sharing.iter().map(async |client| {
         let request = Request::get(&path).body(kube::client::Body::empty())?;
         anyhow::Ok(client.send(request).await?.into_body().into_data_stream())
     });
-    let sharing = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
-    let watchers = sharing.into_iter().map(|stream| events(stream, args.writes));
-    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
-    super::floor::measure(args.watchers, args.writes, SMALL + AROUND, WRITE_EVERY, printer).await
+    let sharing = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let watchers = sharing.into_iter().map(|stream| event_latencies(stream, args.writes));
+    measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
+    super::floor::measure(
+        args.watchers,
+        args.writes,
+        SMALL_OBJECT_BYTES + EVENT_OVERHEAD_BYTES,
+        WRITE_INTERVAL,
+        printer,
+    )
+    .await
 }
 
 /// Watches start from a resourceVersion, as informers do after their list.
-async fn watched_from(target: &Target) -> anyhow::Result<String> {
+async fn watch_path(target: &Target) -> anyhow::Result<String> {
     let since = maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
     let since = since.context("a list has no version")?;
     Ok(format!(
@@ -317,7 +324,7 @@ async fn watched_from(target: &Target) -> anyhow::Result<String> {
 
 /// Opens a connection with a watch request, authenticated by the kubeconfig's certificate. A client library would use
 /// more CPU than the server on shared cores.
-async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
+async fn open_watch(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
     let host = config.cluster_url.host().context("the server has no host")?;
     let port = config.cluster_url.port_u16().context("the server has no port")?;
     let socket = TcpStream::connect((host, port)).await?;
@@ -335,7 +342,7 @@ async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> any
 }
 
 /// Measures the time from before each write until each watcher has received the whole event.
-async fn watch(
+async fn measure_watch(
     target: &Target,
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
     writes: usize,
@@ -345,11 +352,11 @@ async fn watch(
     let maps = maps(target).await?;
     let mut watching: JoinSet<_> = watchers.collect();
     for nth in 0..writes {
-        let mut object = config_map(&watched(nth), SMALL, nth)?;
+        let mut object = config_map(&watched_name(nth), SMALL_OBJECT_BYTES, nth)?;
         object.metadata.labels = Some([("bench".to_owned(), "watched".to_owned())].into());
-        object.metadata.annotations = Some([(WRITTEN.to_owned(), now().as_nanos().to_string())].into());
+        object.metadata.annotations = Some([(WRITE_TIME_ANNOTATION.to_owned(), now().as_nanos().to_string())].into());
         maps.create(&PostParams::default(), &object).await?;
-        tokio::time::sleep(WRITE_EVERY).await;
+        tokio::time::sleep(WRITE_INTERVAL).await;
     }
     let latencies = async {
         let mut took = Vec::new();
@@ -358,19 +365,19 @@ async fn watch(
         }
         anyhow::Ok(took)
     };
-    let took = tokio::time::timeout(SETTLE * 12, latencies).await.context("not all events arrived")??;
+    let took = tokio::time::timeout(SETTLE_TIME * 12, latencies).await.context("not all events arrived")??;
     for nth in 0..writes {
-        maps.delete(&watched(nth), &DeleteParams::default()).await?;
+        maps.delete(&watched_name(nth), &DeleteParams::default()).await?;
     }
-    printer.spread(name, took)
+    printer.print_percentiles(name, took)
 }
 
-fn watched(nth: usize) -> String {
+fn watched_name(nth: usize) -> String {
     format!("watched-{nth:05}")
 }
 
 /// Latency of each event, from the time in its annotation. Events are not decoded further.
-pub(super) async fn events<E>(
+pub(super) async fn event_latencies<E>(
     stream: impl Stream<Item = Result<Bytes, E>>,
     count: usize,
 ) -> anyhow::Result<Vec<Duration>>
@@ -385,7 +392,7 @@ where
             line.extend_from_slice(&rest[..end]);
             rest = &rest[end + 1..];
             if line.starts_with(b"{") {
-                took.push(now().saturating_sub(written(&line).context("an event has no write time")?));
+                took.push(now().saturating_sub(write_time(&line).context("an event has no write time")?));
             }
             line.clear();
         }
@@ -394,33 +401,36 @@ where
     Ok(took)
 }
 
-fn written(line: &[u8]) -> Option<Duration> {
-    let after = &line[memmem::find(line, WRITTEN.as_bytes())? + WRITTEN.len()..];
+fn write_time(line: &[u8]) -> Option<Duration> {
+    let after = &line[memmem::find(line, WRITE_TIME_ANNOTATION.as_bytes())? + WRITE_TIME_ANNOTATION.len()..];
     let digits = after.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty())?;
     Some(Duration::from_nanos(std::str::from_utf8(digits).ok()?.parse().ok()?))
 }
 
 /// Measures the memory of many objects, and a start with them.
-async fn stored(args: &ApiserverArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn measure_stored_objects(
+    args: &ApiserverArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    create(
-        &maps(&Target::own(&scratch)).await?,
+    create_objects(
+        &maps(&Target::local(&scratch)).await?,
         args.stored,
         args.clients,
-        LARGE,
+        LARGE_OBJECT_BYTES,
         None::<&mut MeasurementPrinter<std::io::Sink>>,
     )
     .await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let megabytes = |kib: u64| kib as f64 / 1024.0;
-    let of = format!("apiserver/stored-{}", args.stored);
-    printer.line(&format!("{of}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
+    let prefix = format!("apiserver/stored-{}", args.stored);
+    printer.line(&format!("{prefix}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
     super::stop(server).await?;
-    let again = super::start_apiserver(&scratch).await?;
-    printer.line(&format!("{of}/restart"), again.ready.as_secs_f64() * 1e3, "ms")?;
-    tokio::time::sleep(SETTLE).await;
-    printer.line(&format!("{of}/restarted-rss"), megabytes(super::resident_kib(&again.child)?), "MB")?;
-    super::stop(again).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    let restarted = super::start_apiserver(&scratch).await?;
+    printer.line(&format!("{prefix}/restart"), restarted.ready.as_secs_f64() * 1e3, "ms")?;
+    tokio::time::sleep(SETTLE_TIME).await;
+    printer.line(&format!("{prefix}/restarted-rss"), megabytes(super::resident_kib(&restarted.child)?), "MB")?;
+    super::stop(restarted).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }

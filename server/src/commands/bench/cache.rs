@@ -11,9 +11,9 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::Index;
 use crowsnest_proxy::Proxy;
 
-use super::super::keep::KeepArgs;
+use super::super::cache_options::CacheOptionsArgs;
+use super::environment::{BenchEnvironment, MembersProcess, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads;
-use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CacheArgs {
@@ -29,41 +29,47 @@ pub(super) struct CacheArgs {
     #[arg(long, default_value_t = 20)]
     seconds: u64,
     #[command(flatten)]
-    keep: KeepArgs,
+    cache: CacheOptionsArgs,
 }
 
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
-    let stage = Stage::build(&args.pods).await?;
+    let environment = BenchEnvironment::build(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.line("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
     printer.megabytes("cache/rss-before", before)?;
 
     let began = Instant::now();
-    let (index, interest) = stage.open(&args.keep).await?;
+    let (index, interest) = environment.open(&args.cache).await?;
     let proxy = Proxy::new(index.clone());
-    fill(&index, args, began, &mut printer).await?;
+    measure_fill(&index, args, began, &mut printer).await?;
     printer.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
     printer.megabytes("cache/database", index.size().await?.bytes)?;
-    printer.megabytes("cache/text-index", size_of(&stage.scratch.join("text"))?)?;
-    reads::lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
-    let listed = super::resident_bytes()?;
-    printer.megabytes("cache/rss-after-lists", listed)?;
-    printer.line("cache/rss-each", listed.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64, "B/object")?;
-    reads::searches(&index, "cache/search", args.reads, &mut printer).await?;
-    churned(&index, &stage.members, args, &mut printer).await?;
+    printer.megabytes("cache/text-index", size_of(&environment.scratch.join("text"))?)?;
+    reads::measure_lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
+    let resident = super::resident_bytes()?;
+    printer.megabytes("cache/rss-after-lists", resident)?;
+    printer.line(
+        "cache/rss-each",
+        resident.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64,
+        "B/object",
+    )?;
+    reads::measure_searches(&index, "cache/search", args.reads, &mut printer).await?;
+    measure_churn(&index, &environment.members, args, &mut printer).await?;
     printer.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
     stop(index, interest).await;
 
     let began = Instant::now();
-    let (index, interest) = stage.open(&args.keep).await?;
-    let response =
-        index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
+    let (index, interest) = environment.open(&args.cache).await?;
+    let response = index
+        .searcher()
+        .search_all(reads::search_request("kind:pod status:CrashLoopBackOff", UserInfo::system()))
+        .await?;
     printer.milliseconds("cache/restart", began.elapsed())?;
     ensure!(response.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
     stop(index, interest).await;
-    stage.clear().await
+    environment.clear().await
 }
 
 /// Prints measurements, one per line.
@@ -87,10 +93,10 @@ impl<W: Write> MeasurementPrinter<W> {
     }
 
     /// Prints the median and the 99th percentile.
-    pub(super) fn spread(&mut self, name: &str, mut times: Vec<Duration>) -> anyhow::Result<()> {
+    pub(super) fn print_percentiles(&mut self, name: &str, mut times: Vec<Duration>) -> anyhow::Result<()> {
         times.sort_unstable();
-        for (label, part) in [("p50", 0.5), ("p99", 0.99)] {
-            let at = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+        for (label, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            let at = ((times.len() as f64 * quantile).ceil() as usize).clamp(1, times.len().max(1)) - 1;
             self.milliseconds(&format!("{name}-{label}"), times.get(at).copied().unwrap_or_default())?;
         }
         Ok(())
@@ -98,13 +104,13 @@ impl<W: Write> MeasurementPrinter<W> {
 }
 
 /// Measures the time from opening an empty cache until all objects are searchable.
-async fn fill(
+async fn measure_fill(
     index: &Index,
     args: &CacheArgs,
     began: Instant,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    complete(index, args.pods.clusters).await?;
+    wait_until_complete(index, args.pods.clusters).await?;
     let stored = began.elapsed();
     printer.milliseconds("cache/complete", stored)?;
     printer.line("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
@@ -115,30 +121,30 @@ async fn fill(
 }
 
 /// Measures latencies and searches while pods change.
-async fn churned(
+async fn measure_churn(
     index: &Index,
-    members: &Elsewhere,
+    members: &MembersProcess,
     args: &CacheArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    rate(&members.address, args.churn).await?;
+    set_churn(&members.address, args.churn).await?;
     let began = Instant::now();
-    let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
+    let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
     while began.elapsed() < Duration::from_secs(args.seconds) {
-        reads::searches(index, "cache/churn/search", args.reads, printer).await?;
+        reads::measure_searches(index, "cache/churn/search", args.reads, printer).await?;
     }
-    let (watch, text) = watched.await??;
-    rate(&members.address, 0.0).await?;
+    let (watch, text) = latencies.await??;
+    set_churn(&members.address, 0.0).await?;
     printer.line("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
-    printer.spread("cache/churn/change-to-watch", watch)?;
-    printer.spread("cache/churn/change-to-text", text)
+    printer.print_percentiles("cache/churn/change-to-watch", watch)?;
+    printer.print_percentiles("cache/churn/change-to-text", text)
 }
 
 /// Total size of the files in a folder, in bytes.
 pub(super) fn size_of(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        // Merges create and delete files meanwhile.
+        // Merges of the index can delete a file before its size is read.
         bytes += entry?.metadata().map_or(0, |metadata| metadata.len());
     }
     Ok(bytes)

@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::cache::MeasurementPrinter;
-use super::parts::{Part, member_name};
-use super::propagate::{create, ready};
+use super::processes::{BenchProcess, member_name};
+use super::propagate::{create, wait_for_clusters};
 
 #[derive(Debug, Args)]
 pub(super) struct FailoverArgs {
@@ -48,11 +48,11 @@ pub(super) struct FailoverArgs {
 
 const NAMESPACE: &str = "bench";
 /// Maximum number of concurrent requests and joins.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// Time for the controllers to settle after the fleet is filled.
-const SETTLING: Duration = Duration::from_secs(10);
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// Timeout of every step.
-const PATIENCE: Duration = Duration::from_secs(900);
+const STEP_TIMEOUT: Duration = Duration::from_secs(900);
 
 pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     ensure!(args.taint > 0 && args.taint < args.members, "--taint must be at least 1 and less than --members");
@@ -60,53 +60,58 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let mut site = Site::start(args.members, &scratch).await?;
-    let mut watching = Watching::start(&site).await?;
-    // The namespace must exist in all members first.
-    site.controllers.quiet().await?;
-    site.fill(args).await?;
-    let copies = watching.until("workloads", args.bindings, |seen| match seen {
-        Seen::Copy { workload, .. } => Some(workload),
-        Seen::Binding { .. } => None,
+    let mut fleet = BenchFleet::start(args.members, &scratch).await?;
+    let mut watch = FleetWatch::start(&fleet).await?;
+    // Workloads can be applied only after the namespace exists in all members.
+    fleet.controllers.wait_until_idle().await?;
+    fleet.create_workloads(args).await?;
+    let copies = watch.wait_for("workloads", args.bindings, |seen| match seen {
+        Observation::Copy { workload, .. } => Some(workload),
+        Observation::Binding { .. } => None,
     });
     copies.await?;
-    site.controllers.quiet().await?;
+    fleet.controllers.wait_until_idle().await?;
 
-    printer.line("failover/idle-cpu", site.idle(Duration::from_secs(args.rest)).await? * 100.0, "% of a core")?;
-    lost(&mut site, &mut watching, args, &mut printer).await?;
-    drop(watching);
-    site.stop().await?;
+    printer.line(
+        "failover/idle-cpu",
+        fleet.idle_cpu_share(Duration::from_secs(args.rest)).await? * 100.0,
+        "% of a core",
+    )?;
+    measure_failover(&mut fleet, &mut watch, args, &mut printer).await?;
+    drop(watch);
+    fleet.stop().await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
 /// All processes of the benchmark.
-struct Site {
-    simulated: Part,
-    control_plane: Part,
-    controllers: Part,
+struct BenchFleet {
+    simulated: BenchProcess,
+    control_plane: BenchProcess,
+    controllers: BenchProcess,
     client: Client,
     members: BTreeMap<String, Client>,
 }
 
-impl Site {
+impl BenchFleet {
     /// Starts empty members and waits until they are ready.
     async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
-        let (simulated, kubeconfigs) = Part::simulated(count).await?;
-        let control_plane = Part::server("control-plane", true).await?;
+        let (simulated, kubeconfigs) = BenchProcess::simulated(count).await?;
+        let control_plane = BenchProcess::server("control-plane", true).await?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
-        std::fs::write(&kubeconfig, control_plane.reach()?.kubeconfig)?;
-        let controllers = Part::evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
-        let client = control_plane.reach()?.client().await?;
-        let joining = kubeconfigs.into_iter().enumerate().map(|(at, file)| joined(&client, member_name(at + 1), file));
-        let members = stream::iter(joining).buffer_unordered(AT_ONCE).try_collect().await?;
-        ready(&client, count).await?;
+        std::fs::write(&kubeconfig, control_plane.connection()?.kubeconfig)?;
+        let controllers = BenchProcess::evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
+        let client = control_plane.connection()?.client().await?;
+        let joining =
+            kubeconfigs.into_iter().enumerate().map(|(at, file)| join_member(&client, member_name(at + 1), file));
+        let members = stream::iter(joining).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+        wait_for_clusters(&client, count).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
         Ok(Self { simulated, control_plane, controllers, client, members })
     }
 
     /// Creates a policy per member and its Deployments.
-    async fn fill(&self, args: &FailoverArgs) -> anyhow::Result<()> {
+    async fn create_workloads(&self, args: &FailoverArgs) -> anyhow::Result<()> {
         let names: Vec<String> = (1..=args.members).map(member_name).collect();
         let policies = names.iter().map(|home| {
             let path = format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies");
@@ -118,15 +123,15 @@ impl Site {
         });
         let creating =
             policies.chain(deployments).map(|(path, object)| async move { create(&self.client, &path, &object).await });
-        stream::iter(creating).buffer_unordered(AT_ONCE).try_collect::<()>().await
+        stream::iter(creating).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
     }
 
     /// CPU usage of the controllers while idle, as a share of a core.
-    async fn idle(&self, rest: Duration) -> anyhow::Result<f64> {
-        tokio::time::sleep(SETTLING).await;
-        let (began, before) = (Instant::now(), self.controllers.busy()?);
+    async fn idle_cpu_share(&self, rest: Duration) -> anyhow::Result<f64> {
+        tokio::time::sleep(SETTLE_TIME).await;
+        let (began, before) = (Instant::now(), self.controllers.cpu_time()?);
         tokio::time::sleep(rest).await;
-        Ok((self.controllers.busy()? - before).as_secs_f64() / began.elapsed().as_secs_f64())
+        Ok((self.controllers.cpu_time()? - before).as_secs_f64() / began.elapsed().as_secs_f64())
     }
 
     async fn bindings(&self) -> anyhow::Result<HashMap<String, ResourceBinding>> {
@@ -150,7 +155,11 @@ impl Site {
 }
 
 /// Joins a member; returns its name and its administrator's client.
-pub(super) async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
+pub(super) async fn join_member(
+    control_plane: &Client,
+    name: String,
+    file: Kubeconfig,
+) -> anyhow::Result<(String, Client)> {
     let config = kubeconfig::config_of(file).await?;
     let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
     registered.with_context(|| format!("cannot join {name}"))?;
@@ -190,14 +199,14 @@ fn deployment(number: usize, home: &str) -> Value {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     /// Its binding has new targets.
-    Decided,
+    Scheduled,
     /// It was created in another member.
-    Requested,
+    Created,
 }
 
 /// An observed object.
 #[derive(Debug)]
-enum Seen {
+enum Observation {
     /// A binding and its targets.
     Binding { workload: String, clusters: Vec<String> },
     /// A Deployment in a member.
@@ -205,44 +214,44 @@ enum Seen {
 }
 
 /// Watches bindings, and Deployments in all members.
-struct Watching {
-    sightings: mpsc::UnboundedReceiver<(Seen, Instant)>,
+struct FleetWatch {
+    observations: mpsc::UnboundedReceiver<(Observation, Instant)>,
     _watches: JoinSet<()>,
 }
 
-impl Watching {
-    async fn start(site: &Site) -> anyhow::Result<Self> {
-        let (sender, sightings) = mpsc::unbounded_channel();
+impl FleetWatch {
+    async fn start(fleet: &BenchFleet) -> anyhow::Result<Self> {
+        let (sender, observations) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        let bindings: Api<ResourceBinding> = Api::namespaced(site.client.clone(), NAMESPACE);
-        watches.spawn(follow(bindings, sender.clone(), |binding: ResourceBinding| Seen::Binding {
+        let bindings: Api<ResourceBinding> = Api::namespaced(fleet.client.clone(), NAMESPACE);
+        watches.spawn(follow(bindings, sender.clone(), |binding: ResourceBinding| Observation::Binding {
             workload: binding.spec.resource.name.clone(),
             clusters: binding.spec.clusters.into_iter().map(|target| target.name).collect(),
         }));
-        for (member, client) in &site.members {
+        for (member, client) in &fleet.members {
             let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
             let member = member.clone();
-            watches.spawn(follow(deployments, sender.clone(), move |deployment: Deployment| Seen::Copy {
+            watches.spawn(follow(deployments, sender.clone(), move |deployment: Deployment| Observation::Copy {
                 workload: deployment.name_any(),
                 member: member.clone(),
             }));
         }
-        Ok(Self { sightings, _watches: watches })
+        Ok(Self { observations, _watches: watches })
     }
 
-    /// Waits until `meaning` has returned `count` distinct values; returns the time of the first occurrence of each.
-    async fn until<T: Eq + Hash>(
+    /// Waits until `classify` has returned `count` distinct values; returns the time of the first occurrence of each.
+    async fn wait_for<T: Eq + Hash>(
         &mut self,
         what: &str,
         count: usize,
-        meaning: impl Fn(Seen) -> Option<T>,
+        classify: impl Fn(Observation) -> Option<T>,
     ) -> anyhow::Result<HashMap<T, Instant>> {
         let mut found = HashMap::new();
         while found.len() < count {
-            let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
+            let next = tokio::time::timeout(STEP_TIMEOUT, self.observations.recv()).await;
             let next = next.with_context(|| format!("{what}: only {} of {count} arrived", found.len()))?;
             let (seen, at) = next.context("the watches ended")?;
-            if let Some(thing) = meaning(seen) {
+            if let Some(thing) = classify(seen) {
                 found.entry(thing).or_insert(at);
             }
         }
@@ -250,8 +259,11 @@ impl Watching {
     }
 }
 
-async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, convert: impl Fn(K) -> Seen)
-where
+async fn follow<K>(
+    api: Api<K>,
+    sender: mpsc::UnboundedSender<(Observation, Instant)>,
+    convert: impl Fn(K) -> Observation,
+) where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     let mut changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
@@ -265,28 +277,28 @@ where
 }
 
 /// Taints members and waits until their workloads are created elsewhere.
-async fn lost(
-    site: &mut Site,
-    watching: &mut Watching,
+async fn measure_failover(
+    fleet: &mut BenchFleet,
+    watch: &mut FleetWatch,
     args: &FailoverArgs,
     printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let tainted: HashSet<String> = (1..=args.taint).map(member_name).collect();
-    let before = site.bindings().await?;
+    let before = fleet.bindings().await?;
     let is_hit = |binding: &ResourceBinding| binding.spec.clusters.iter().any(|target| tainted.contains(&target.name));
     let hit: HashSet<&String> =
         before.values().filter(|binding| is_hit(binding)).map(|binding| &binding.spec.resource.name).collect();
     ensure!(!hit.is_empty(), "nothing runs in {tainted:?}");
 
     let began = Instant::now();
-    try_join_all(tainted.iter().map(|cluster| site.taint(cluster))).await?;
-    let found = watching.until("decisions and replacements", 2 * hit.len(), |seen| match seen {
-        Seen::Binding { workload, clusters } => {
+    try_join_all(tainted.iter().map(|cluster| fleet.taint(cluster))).await?;
+    let found = watch.wait_for("decisions and replacements", 2 * hit.len(), |seen| match seen {
+        Observation::Binding { workload, clusters } => {
             let elsewhere = !clusters.is_empty() && clusters.iter().all(|cluster| !tainted.contains(cluster));
-            (elsewhere && hit.contains(&workload)).then_some((Step::Decided, workload))
+            (elsewhere && hit.contains(&workload)).then_some((Step::Scheduled, workload))
         }
-        Seen::Copy { workload, member } => {
-            (!tainted.contains(&member) && hit.contains(&workload)).then_some((Step::Requested, workload))
+        Observation::Copy { workload, member } => {
+            (!tainted.contains(&member) && hit.contains(&workload)).then_some((Step::Created, workload))
         }
     });
     let found = found.await?;
@@ -294,12 +306,12 @@ async fn lost(
         let of_step = found.iter().filter(move |((of, _), _)| *of == step);
         of_step.map(|(_, at)| at.duration_since(began)).collect::<Vec<Duration>>()
     };
-    printer.spread("failover/decided", took(Step::Decided))?;
-    let last = took(Step::Requested).into_iter().max().unwrap_or_default();
+    printer.print_percentiles("failover/decided", took(Step::Scheduled))?;
+    let last = took(Step::Created).into_iter().max().unwrap_or_default();
     printer.line("failover/replacements-requested", last.as_secs_f64(), "s")?;
 
-    site.controllers.quiet().await?;
-    let after = site.bindings().await?;
+    fleet.controllers.wait_until_idle().await?;
+    let after = fleet.bindings().await?;
     let untouched = before.iter().filter(|(_, binding)| !is_hit(binding));
     let written = untouched.filter(|(name, binding)| {
         after.get(*name).is_none_or(|now| now.resource_version() != binding.resource_version())

@@ -18,28 +18,28 @@ use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::io::ReaderStream;
 
-use super::apiserver::{OPENED_AT_ONCE, WRITTEN, events, now};
+use super::apiserver::{MAX_CONCURRENT_OPENS, WRITE_TIME_ANNOTATION, event_latencies, now};
 use super::cache::MeasurementPrinter;
-use super::parts::Part;
+use super::processes::BenchProcess;
 
 const NAME: &str = "localhost";
 
 /// Address of the sending process, and the CA of its certificate.
 #[derive(Debug, Serialize, Deserialize)]
-struct Listening {
+struct EventSource {
     address: std::net::SocketAddr,
     authority: String,
 }
 
 /// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
-pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
+pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, interval: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
-    let serving = ServingCertificates::new(&authority.server(&[NAME.to_owned()])?)?;
+    let serving = ServingCertificates::new(&authority.issue_serving_certificate(&[NAME.to_owned()])?)?;
     let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let listening = Listening { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
+    let source = EventSource { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
     let mut out = std::io::stdout();
-    writeln!(out, "{}", serde_json::to_string(&listening)?)?;
+    writeln!(out, "{}", serde_json::to_string(&source)?)?;
     let (sender, receiver) = watch::channel(Arc::<[u8]>::default());
     let mut connections = JoinSet::new();
     for _ in 0..listeners {
@@ -59,9 +59,9 @@ pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, eve
     commands.next_line().await?.context("standard input was closed")?;
     for _ in 0..writes {
         sender.send_replace(event(bytes).into());
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(interval).await;
     }
-    writeln!(out, "told")?;
+    writeln!(out, "sent")?;
     // Runs until standard input is closed.
     while commands.next_line().await?.is_some() {}
     connections.shutdown().await;
@@ -70,7 +70,7 @@ pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, eve
 
 /// A line of this size with the time of its creation.
 fn event(bytes: usize) -> Vec<u8> {
-    let mut line = format!("{{\"{WRITTEN}\":\"{}\",\"text\":\"", now().as_nanos()).into_bytes();
+    let mut line = format!("{{\"{WRITE_TIME_ANNOTATION}\":\"{}\",\"text\":\"", now().as_nanos()).into_bytes();
     line.resize(bytes, b'x');
     line.extend_from_slice(b"\"}\n");
     line
@@ -81,30 +81,31 @@ pub(super) async fn measure(
     listeners: usize,
     writes: usize,
     bytes: usize,
-    every: Duration,
+    interval: Duration,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let mut part = Part::floor(listeners, writes, bytes, every).await?;
-    let listening: Listening = serde_json::from_str(part.first())?;
+    let mut process = BenchProcess::floor(listeners, writes, bytes, interval).await?;
+    let source: EventSource = serde_json::from_str(process.first_line())?;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(listening.authority.as_bytes())?)?;
+    roots.add(CertificateDer::from_pem_slice(source.authority.as_bytes())?)?;
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     let opening = (0..listeners).map(async |_| {
-        let socket = TcpStream::connect(listening.address).await?;
+        let socket = TcpStream::connect(source.address).await?;
         socket.set_nodelay(true)?;
         anyhow::Ok(connector.connect(ServerName::try_from(NAME)?, socket).await?)
     });
-    let streams = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
-    let mut reading: JoinSet<_> = streams.into_iter().map(|stream| events(ReaderStream::new(stream), writes)).collect();
-    part.ask("tell").await?;
+    let streams = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let mut reading: JoinSet<_> =
+        streams.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), writes)).collect();
+    process.request("send").await?;
     let mut took = Vec::with_capacity(listeners * writes);
     while let Some(read) = reading.join_next().await {
         took.extend(read??);
     }
-    part.stop().await?;
-    printer.spread(&format!("apiserver/watch-{listeners}-floor"), took)
+    process.stop().await?;
+    printer.print_percentiles(&format!("apiserver/watch-{listeners}-floor"), took)
 }

@@ -13,16 +13,16 @@ use crowsnest_search::opensearch::client::{Client, ClientOptions, Request};
 use http::Method;
 use serde_json::Value;
 
-use super::super::keep::KeepArgs;
+use super::super::cache_options::CacheOptionsArgs;
 use super::cache::{MeasurementPrinter, size_of};
+use super::environment::{BenchEnvironment, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads::{self, QUERIES};
-use super::stage::{PodArgs, Stage, complete, rate, stop};
 
 /// Time for the engine to merge the index.
-const MERGE_WITHIN: Duration = Duration::from_secs(300);
+const MERGE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Poll interval and time limit for the expiry of retention leases, which the engine renews every 30 s.
-const POLL_EVERY: Duration = Duration::from_secs(1);
-const EXPIRY_WITHIN: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const LEASE_EXPIRY_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct IndexArgs {
@@ -38,44 +38,44 @@ pub(super) struct IndexArgs {
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     #[command(flatten)]
-    keep: KeepArgs,
+    cache: CacheOptionsArgs,
 }
 
 pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
-    args.keep.backend.check()?;
-    let stage = Stage::build(&args.pods).await?;
+    args.cache.backend.validate()?;
+    let environment = BenchEnvironment::build(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.line("index/objects", args.pods.pods as f64, "")?;
     printer.megabytes("index/rss-before", super::resident_bytes()?)?;
 
     let began = Instant::now();
     // A separate index, so that an installation on the same engine is not affected.
-    let keep = args.keep.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
-    let (index, interest) = stage.open(&keep).await?;
-    complete(&index, args.pods.clusters).await?;
+    let cache = args.cache.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
+    let (index, interest) = environment.open(&cache).await?;
+    wait_until_complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     printer.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
     printer.line("index/indexed", args.pods.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
     printer.megabytes("index/rss-searchable", super::resident_bytes()?)?;
-    let bytes = merged(index.options(), &stage.scratch).await?;
+    let bytes = merged_size(index.options(), &environment.scratch).await?;
     printer.megabytes("index/bytes", bytes)?;
     printer.line("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
     measure_searches(&index, "index/search", args.searches, &mut printer).await?;
     printer.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
-    rate(&stage.members.address, args.churn).await?;
-    let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
+    set_churn(&environment.members.address, args.churn).await?;
+    let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
     measure_searches(&index, "index/churn/search", args.searches, &mut printer).await?;
-    let (changed, found) = watched.await??;
-    rate(&stage.members.address, 0.0).await?;
+    let (changed, found) = latencies.await??;
+    set_churn(&environment.members.address, 0.0).await?;
     printer.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
-    printer.spread("index/churn/change-to-search", found)?;
+    printer.print_percentiles("index/churn/change-to-search", found)?;
     printer.megabytes("index/churn/rss", super::resident_bytes()?)?;
     let options = index.options().clone();
     stop(index, interest).await;
     delete_index(&options).await?;
-    stage.clear().await
+    environment.clear().await
 }
 
 /// Measures searches of a user with permissions in every member: total time, time spent waiting for an external engine,
@@ -87,43 +87,45 @@ async fn measure_searches(
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
-    let waited = || Duration::from_micros(index.metrics().text_query_microseconds.get());
-    let (mut all, mut of_engine, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    let engine_time = || Duration::from_micros(index.metrics().text_query_microseconds.get());
+    let (mut all, mut engine_times, mut own_times) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
-        let (began, before) = (Instant::now(), waited());
-        let response = index.searcher().search_all(reads::question(query, reader.clone())).await?;
-        let (took, engine) = (began.elapsed(), waited().saturating_sub(before));
+        let (began, before) = (Instant::now(), engine_time());
+        let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
+        let (took, engine) = (began.elapsed(), engine_time().saturating_sub(before));
         let summary = response.summary.with_context(|| format!("{query} has no summary"))?;
         ensure!(!summary.incomplete, "{query} timed out");
         all.push(took);
-        of_engine.push(engine);
-        own.push(took.saturating_sub(engine));
+        engine_times.push(engine);
+        own_times.push(took.saturating_sub(engine));
     }
-    printer.spread(name, all)?;
+    printer.print_percentiles(name, all)?;
     if index.metrics().text_queries.get() > 0 {
-        printer.spread(&format!("{name}/engine"), of_engine)?;
-        printer.spread(&format!("{name}/own"), own)?;
+        printer.print_percentiles(&format!("{name}/engine"), engine_times)?;
+        printer.print_percentiles(&format!("{name}/own"), own_times)?;
     }
     Ok(())
 }
 
 /// Size of the index in bytes, after the engine merged it.
-async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> {
+async fn merged_size(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> {
     if options.index_backend == "tantivy" {
-        super::at_rest().await?;
+        super::wait_until_idle().await?;
         return size_of(&data_dir.join("text"));
     }
     let engine = &options.opensearch;
-    let client = Client::new(ClientOptions::of(engine)?).await?;
+    let client = Client::new(ClientOptions::from_store_options(engine)?).await?;
     let alias = &engine.index_prefix;
     let post = async |operation: &str| {
         let request = Request::new(Method::POST, format!("/{alias}/{operation}"));
-        client.send(&Request { deadline: Some(MERGE_WITHIN), ..request }).await
+        client.send(&Request { timeout: Some(MERGE_TIMEOUT), ..request }).await
     };
     // A merge keeps what a recovery may need until the last commit is flushed.
     post("_flush?force=true").await?;
     let expired = wait_for_lease_expiry(&client, alias);
-    tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases did not expire")??;
+    tokio::time::timeout(LEASE_EXPIRY_TIMEOUT, expired)
+        .await
+        .context("the engine's retention leases did not expire")??;
     post("_forcemerge?max_num_segments=1").await?;
     post("_flush?force=true").await?;
     let response = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
@@ -136,7 +138,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
 
 async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
     if options.index_backend != "tantivy" {
-        let client = Client::new(ClientOptions::of(&options.opensearch)?).await?;
+        let client = Client::new(ClientOptions::from_store_options(&options.opensearch)?).await?;
         let index = format!("/{}-000001", options.opensearch.index_prefix);
         client.send(&Request::new(Method::DELETE, index)).await?;
     }
@@ -150,14 +152,14 @@ async fn wait_for_lease_expiry(client: &Client, alias: &str) -> anyhow::Result<(
         let stats: Value = serde_json::from_slice(&response.body)?;
         let indices = stats["indices"].as_object().into_iter().flat_map(|indices| indices.values());
         let shards = indices.filter_map(|index| index["shards"].as_object()).flat_map(|shards| shards.values());
-        let kept = |copy: &Value| {
+        let has_lease = |copy: &Value| {
             let checkpoint = copy["seq_no"]["global_checkpoint"].as_i64();
             let leases = copy["retention_leases"]["leases"].as_array().into_iter().flatten();
             leases.filter_map(|lease| lease["retaining_seq_no"].as_i64()).any(|from| Some(from) <= checkpoint)
         };
-        if !shards.filter_map(|copies| copies.as_array()).flatten().any(kept) {
+        if !shards.filter_map(|copies| copies.as_array()).flatten().any(has_lease) {
             return Ok(());
         }
-        tokio::time::sleep(POLL_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -16,10 +16,10 @@ use kube::{Api, Client};
 use serde::Deserialize;
 
 /// Interval between checks of the number of ready pods, and between API requests meanwhile.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Clients of a member: its own API, and the control plane's for faults and load.
-struct Simulated {
+struct SimulatedMember {
     name: String,
     api: Client,
     control_plane: Client,
@@ -37,7 +37,7 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     ensure!(members > 0 && load.pods >= members, "the load must have at least one member and one pod per member");
     let scratch = super::scratch();
     let fleet = super::start(&scratch, members).await?;
-    let members = try_join_all((1..=members).map(|number| simulated(&scratch, number))).await?;
+    let members = try_join_all((1..=members).map(|number| open_member(&scratch, number))).await?;
 
     let quiet = Load { churn: 0.0, ..load.clone() };
     let began = Instant::now();
@@ -50,7 +50,7 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     let resident = super::resident_kib(&fleet.child)?;
     // Churn starts now, because changing pods would distort the readiness measurement.
     fill(&members, load).await?;
-    let (changes, events) = churned(&members, seconds).await?;
+    let (changes, events) = measure_churn(&members, seconds).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
 
@@ -64,9 +64,9 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     Ok(())
 }
 
-async fn simulated(dir: &Path, number: usize) -> anyhow::Result<Simulated> {
+async fn open_member(dir: &Path, number: usize) -> anyhow::Result<SimulatedMember> {
     let name = format!("member{number}");
-    Ok(Simulated { api: client(dir, &name).await?, control_plane: client(dir, "cp").await?, name })
+    Ok(SimulatedMember { api: client(dir, &name).await?, control_plane: client(dir, "cp").await?, name })
 }
 
 async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
@@ -78,24 +78,24 @@ async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
 }
 
 /// Requests each member's share of the load and waits until its pods are ready, except for pods changed by churn.
-async fn fill(members: &[Simulated], load: &Load) -> anyhow::Result<()> {
+async fn fill(members: &[SimulatedMember], load: &Load) -> anyhow::Result<()> {
     let each = members.iter().enumerate();
     try_join_all(each.map(|(number, member)| fill_one(member, load.share(number, members.len())))).await?;
     Ok(())
 }
 
-async fn fill_one(member: &Simulated, share: Load) -> anyhow::Result<()> {
+async fn fill_one(member: &SimulatedMember, share: Load) -> anyhow::Result<()> {
     let request = http::Request::post(format!("/sim/{}/load", member.name))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
     let report: Report = member.control_plane.request(request).await.context("cannot request the load")?;
-    while share.churn == 0.0 && state(member).await?.ready_pods < report.healthy {
-        tokio::time::sleep(LOOK).await;
+    while share.churn == 0.0 && read_state(member).await?.ready_pods < report.healthy {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-async fn state(member: &Simulated) -> anyhow::Result<State> {
+async fn read_state(member: &SimulatedMember) -> anyhow::Result<State> {
     let request = http::Request::get(format!("/sim/{}/state", member.name)).body(Vec::new())?;
     member.control_plane.request(request).await.context("cannot read the state")
 }
@@ -109,21 +109,21 @@ async fn poll_latency(client: &Client, slowest: &mut Duration) -> anyhow::Error 
             return anyhow::Error::new(error).context("the API is unavailable while the load is created");
         }
         *slowest = (*slowest).max(sent.elapsed());
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Number of changes and of watched pod events within this many seconds.
-async fn churned(members: &[Simulated], seconds: u32) -> anyhow::Result<(u64, u64)> {
+async fn measure_churn(members: &[SimulatedMember], seconds: u32) -> anyhow::Result<(u64, u64)> {
     let counts = try_join_all(members.iter().map(|member| async move {
-        let before = state(member).await?.changes;
-        let events = watched(&member.api, seconds).await?;
-        Ok::<_, anyhow::Error>((state(member).await?.changes - before, events))
+        let before = read_state(member).await?.changes;
+        let events = count_watch_events(&member.api, seconds).await?;
+        Ok::<_, anyhow::Error>((read_state(member).await?.changes - before, events))
     }));
     Ok(counts.await?.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
 }
 
-async fn watched(client: &Client, seconds: u32) -> anyhow::Result<u64> {
+async fn count_watch_events(client: &Client, seconds: u32) -> anyhow::Result<u64> {
     let pods: Api<Pod> = Api::all(client.clone());
     let now = pods.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version.unwrap_or_default();
     let changes = pods.watch_metadata(&WatchParams::default().timeout(seconds), &now).await?;

@@ -1,4 +1,4 @@
-//! `crowsnest bench members`: a process that serves clusters of synthetic pods, generated while they are read.
+//! `crowsnest bench members`: a process that serves clusters of synthetic pods, which are generated when they are read.
 //!
 //! It serves what the cache requests from members: discovery, paged lists, watches with initial events, and RBAC that
 //! allows the user `reader` to read pods, and `tenant` those of fifty namespaces. `POST /churn?rate=N` changes this
@@ -27,21 +27,22 @@ use tokio::sync::watch;
 use super::pods::{Pods, Revision};
 
 /// Pods per chunk of a response.
-const PIECE: usize = 32;
-/// Interval between rounds of changes.
+const CHUNK_PODS: usize = 32;
+/// Interval at which due changes are made.
 const TICK: Duration = Duration::from_millis(5);
 
+/// Clusters of synthetic pods.
 pub(super) struct Members {
     pods: Pods,
-    clusters: Vec<Site>,
+    clusters: Vec<ClusterPods>,
     /// Changes per second.
     rate: watch::Sender<f64>,
 }
 
-/// One cluster: every `of`-th pod, starting with `first`.
-struct Site {
+/// The pods of one cluster: every `step`-th pod of the fleet, starting with `first`.
+struct ClusterPods {
     first: usize,
-    of: usize,
+    step: usize,
     count: usize,
     changes: Mutex<Changes>,
     version: watch::Sender<u64>,
@@ -50,27 +51,27 @@ struct Site {
 #[derive(Default)]
 struct Changes {
     /// resourceVersion and revision of changed pods, by index.
-    now: HashMap<usize, (u64, Revision)>,
+    current: HashMap<usize, (u64, Revision)>,
     /// All changes in order; versions start after those of the initial pods.
     log: Vec<(usize, Revision)>,
 }
 
-impl Site {
-    fn new(first: usize, of: usize, count: usize) -> Self {
+impl ClusterPods {
+    fn new(first: usize, step: usize, count: usize) -> Self {
         let version = watch::Sender::new(count as u64);
-        Self { first, of, count, changes: Mutex::default(), version }
+        Self { first, step, count, changes: Mutex::default(), version }
     }
 
-    /// Version and revision of a pod.
-    fn now(&self, at: usize) -> (u64, Revision) {
-        self.changes.lock().now.get(&at).copied().unwrap_or((at as u64 + 1, Revision::default()))
+    /// resourceVersion and revision of a pod.
+    fn state(&self, at: usize) -> (u64, Revision) {
+        self.changes.lock().current.get(&at).copied().unwrap_or((at as u64 + 1, Revision::default()))
     }
 
     fn change(&self, at: usize, now_us: i64) {
         let mut changes = self.changes.lock();
         let version = *self.version.borrow() + 1;
-        let (own, revision) = changes.now.entry(at).or_default();
-        *own = version;
+        let (pod_version, revision) = changes.current.entry(at).or_default();
+        *pod_version = version;
         *revision = Revision { number: revision.number + 1, changed_at: now_us };
         let revision = *revision;
         changes.log.push((at, revision));
@@ -81,10 +82,10 @@ impl Site {
 impl Members {
     pub(super) fn new(clusters: usize, pods: usize, bytes: usize) -> Self {
         let clusters = clusters.max(1);
-        let site = |nth: usize| Site::new(nth, clusters, (pods + clusters - 1 - nth) / clusters);
+        let cluster_pods = |nth: usize| ClusterPods::new(nth, clusters, (pods + clusters - 1 - nth) / clusters);
         Self {
             pods: Pods { fleet: pods, bytes },
-            clusters: (0..clusters).map(site).collect(),
+            clusters: (0..clusters).map(cluster_pods).collect(),
             rate: watch::Sender::new(0.0),
         }
     }
@@ -94,8 +95,8 @@ impl Members {
 pub(super) async fn run(members: Members) -> anyhow::Result<()> {
     let members = Arc::new(members);
     let router = Router::new()
-        .route("/churn", post(churn))
-        .route("/c/{cluster}/api", get(core))
+        .route("/churn", post(set_churn_rate))
+        .route("/c/{cluster}/api", get(core_group))
         .route("/c/{cluster}/apis", get(groups))
         .route("/c/{cluster}/api/v1/pods", get(pods))
         .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rules))
@@ -103,8 +104,8 @@ pub(super) async fn run(members: Members) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on loopback")?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
     tokio::select! {
-        served = axum::serve(listener, router) => served.context("cannot serve the members"),
-        () = change(members) => Ok(()),
+        result = axum::serve(listener, router) => result.context("cannot serve the members"),
+        () = run_churn(members) => Ok(()),
     }
 }
 
@@ -113,24 +114,29 @@ struct Rate {
     rate: f64,
 }
 
-async fn churn(State(members): State<Arc<Members>>, Query(Rate { rate }): Query<Rate>) -> StatusCode {
+/// Handles `POST /churn?rate=N`.
+async fn set_churn_rate(State(members): State<Arc<Members>>, Query(Rate { rate }): Query<Rate>) -> StatusCode {
     members.rate.send_replace(rate);
     StatusCode::NO_CONTENT
 }
 
-async fn change(members: Arc<Members>) {
-    let (mut rates, mut owed, mut picked) = (members.rate.subscribe(), 0.0, 0_usize);
+/// Changes pods at the current rate, in all clusters in turn.
+async fn run_churn(members: Arc<Members>) {
+    let (mut rates, mut pending_changes, mut position) = (members.rate.subscribe(), 0.0, 0_usize);
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
-        owed += *rates.borrow_and_update() * TICK.as_secs_f64();
-        while owed >= 1.0 {
-            owed -= 1.0;
+        pending_changes += *rates.borrow_and_update() * TICK.as_secs_f64();
+        while pending_changes >= 1.0 {
+            pending_changes -= 1.0;
             // Stepping by a large prime visits all pods.
-            picked = picked.wrapping_add(1_000_003);
-            let site = &members.clusters[picked % members.clusters.len()];
-            if site.count > 0 {
-                site.change((picked / members.clusters.len()) % site.count, jiff::Timestamp::now().as_microsecond());
+            position = position.wrapping_add(1_000_003);
+            let cluster_pods = &members.clusters[position % members.clusters.len()];
+            if cluster_pods.count > 0 {
+                cluster_pods.change(
+                    (position / members.clusters.len()) % cluster_pods.count,
+                    jiff::Timestamp::now().as_microsecond(),
+                );
             }
         }
     }
@@ -153,7 +159,7 @@ fn discovery(group: Option<(&str, Vec<Value>)>) -> Response {
     ([(axum::http::header::CONTENT_TYPE, kind)], body.to_string()).into_response()
 }
 
-async fn core() -> Response {
+async fn core_group() -> Response {
     discovery(Some(("", vec![resource("pods", "Pod", true)])))
 }
 
@@ -198,12 +204,13 @@ async fn pods(
     Path(cluster): Path<usize>,
     Query(query): Query<ListQuery>,
 ) -> Response {
-    let Some(site) = members.clusters.get(cluster) else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(cluster_pods) = members.clusters.get(cluster) else { return StatusCode::NOT_FOUND.into_response() };
     if query.watch {
-        return watched(&members, cluster, &query);
+        return watch_pods(&members, cluster, &query);
     }
-    let (version, end) = (*site.version.borrow(), site.count.min(query.from.saturating_add(query.limit)));
-    let next = if end < site.count { end.to_string() } else { String::new() };
+    let (version, end) =
+        (*cluster_pods.version.borrow(), cluster_pods.count.min(query.from.saturating_add(query.limit)));
+    let next = if end < cluster_pods.count { end.to_string() } else { String::new() };
     let mut text = format!(
         r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":["#
     );
@@ -211,8 +218,8 @@ async fn pods(
         if at > query.from {
             text.push(',');
         }
-        let (version, revision) = site.now(at);
-        members.pods.write(&mut text, site.first + at * site.of, version, revision);
+        let (version, revision) = cluster_pods.state(at);
+        members.pods.write(&mut text, cluster_pods.first + at * cluster_pods.step, version, revision);
     }
     text.push_str("]}");
     ([(axum::http::header::CONTENT_TYPE, "application/json")], text).into_response()
@@ -224,43 +231,44 @@ struct Watch {
     cluster: usize,
     /// Index of the next initial event; `None` when all are sent.
     initial: Option<usize>,
+    /// resourceVersion of the last event that was sent.
     seen: u64,
     versions: watch::Receiver<u64>,
-    ends: tokio::time::Instant,
+    deadline: tokio::time::Instant,
 }
 
-fn watched(members: &Arc<Members>, cluster: usize, query: &ListQuery) -> Response {
-    let site = &members.clusters[cluster];
-    let versions = site.version.subscribe();
+fn watch_pods(members: &Arc<Members>, cluster: usize, query: &ListQuery) -> Response {
+    let cluster_pods = &members.clusters[cluster];
+    let versions = cluster_pods.version.subscribe();
     let now = *versions.borrow();
     let watch = Watch {
         members: Arc::clone(members),
         cluster,
         initial: query.send_initial_events.then_some(0),
-        seen: if query.send_initial_events { now } else { query.resource_version.max(site.count as u64) },
+        seen: if query.send_initial_events { now } else { query.resource_version.max(cluster_pods.count as u64) },
         versions,
-        ends: tokio::time::Instant::now() + Duration::from_secs(query.timeout_seconds),
+        deadline: tokio::time::Instant::now() + Duration::from_secs(query.timeout_seconds),
     };
-    let pieces = stream::unfold(watch, |mut watch| async move {
-        let piece = watch.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), watch))
+    let chunks = stream::unfold(watch, |mut watch| async move {
+        let chunk = watch.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), watch))
     });
-    Body::from_stream(pieces).into_response()
+    Body::from_stream(chunks).into_response()
 }
 
 impl Watch {
     /// The next chunk; `None` after the timeout.
     async fn next(&mut self) -> Option<String> {
         let members = Arc::clone(&self.members);
-        let site = &members.clusters[self.cluster];
+        let cluster_pods = &members.clusters[self.cluster];
         let mut text = String::new();
         if let Some(from) = self.initial {
-            let end = site.count.min(from + PIECE);
+            let end = cluster_pods.count.min(from + CHUNK_PODS);
             for at in from..end {
-                let (version, revision) = site.now(at);
+                let (version, revision) = cluster_pods.state(at);
                 self.event("ADDED", at, version, revision, &mut text);
             }
-            self.initial = Some(end).filter(|end| *end < site.count);
+            self.initial = Some(end).filter(|end| *end < cluster_pods.count);
             if self.initial.is_none() {
                 let version = self.seen;
                 text.push_str(&end_of_initial_events("v1", "Pod", version));
@@ -268,10 +276,10 @@ impl Watch {
             return Some(text);
         }
         let seen = self.seen;
-        let changed = tokio::time::timeout_at(self.ends, self.versions.wait_for(|version| *version > seen)).await;
+        let changed = tokio::time::timeout_at(self.deadline, self.versions.wait_for(|version| *version > seen)).await;
         let version = *changed.ok()?.ok()?;
-        let first = (seen - site.count as u64) as usize;
-        let changed = site.changes.lock().log[first..(version - site.count as u64) as usize].to_vec();
+        let first = (seen - cluster_pods.count as u64) as usize;
+        let changed = cluster_pods.changes.lock().log[first..(version - cluster_pods.count as u64) as usize].to_vec();
         for (after, (at, revision)) in changed.into_iter().enumerate() {
             self.event("MODIFIED", at, seen + after as u64 + 1, revision, &mut text);
         }
@@ -280,9 +288,9 @@ impl Watch {
     }
 
     fn event(&self, what: &str, at: usize, version: u64, revision: Revision, text: &mut String) {
-        let site = &self.members.clusters[self.cluster];
+        let cluster_pods = &self.members.clusters[self.cluster];
         text.push_str(&format!(r#"{{"type":"{what}","object":"#));
-        self.members.pods.write(text, site.first + at * site.of, version, revision);
+        self.members.pods.write(text, cluster_pods.first + at * cluster_pods.step, version, revision);
         text.push_str("}\n");
     }
 }
@@ -320,15 +328,15 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<L
         }
         // RBAC objects never change.
         let rest = stream::once(tokio::time::sleep(Duration::from_secs(query.timeout_seconds))).map(|()| String::new());
-        let pieces = stream::iter([text]).chain(rest).map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
-        return Body::from_stream(pieces).into_response();
+        let chunks = stream::iter([text]).chain(rest).map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)));
+        return Body::from_stream(chunks).into_response();
     }
     axum::Json(json!({"kind": "List", "apiVersion": format!("{group}/v1"), "metadata": {"resourceVersion": "1"},
         "items": items}))
     .into_response()
 }
 
-/// One object per namespace of `tenant`.
+/// Builds one object for each namespace of `tenant`.
 fn tenant(object: impl Fn(&str, &str) -> Value) -> Value {
     let namespaces = (0..TENANT_NAMESPACES).map(super::pods::namespace);
     namespaces.map(|namespace| object(&format!("tenant-{namespace}"), &namespace)).collect()

@@ -14,12 +14,12 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::modeling::default_models;
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
+use crowsnest_plan::estimation::capacity::{FormattedAllocatable, NodeFacts, PodFacts, free_nodes, resource_summary};
 use crowsnest_plan::estimation::free_capacity::{CapacityFacts, EstimateCache, FreeCapacity};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::resources::Resources;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
+use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, NoopObserver, Plan, Plugins, SchedulingContext};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Args)]
@@ -44,39 +44,40 @@ pub(super) struct PlanArgs {
 const KINDS: [&str; 6] =
     ["duplicated", "static-weights", "dynamic-weights", "aggregated", "spread-by-region", "component-sets"];
 /// Distinct resource requests per kind.
-const REQUESTS: u32 = 24;
+const DISTINCT_REQUESTS: u32 = 24;
 const REGIONS: u32 = 5;
 /// Number of sequential decisions with promised capacity.
-const PROMISED: usize = 1_000;
+const PROMISED_DECISIONS: usize = 1_000;
 
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let fleet = Fleet::new(args.clusters, args.nodes)?;
     let mut ledger = Ledger::new(fleet.gates);
-    let rooms = fleet.rooms(&mut ledger, &BindingKey::default());
+    let free_capacities = fleet.free_capacities(&mut ledger, &BindingKey::default());
     let estimate_cache = EstimateCache::default();
-    let desk = Desk { fleet: &fleet, estimate: Estimator { rooms, cache: &estimate_cache } };
+    let planner = Planner { fleet: &fleet, estimate: Estimator { free_capacities, cache: &estimate_cache } };
     let mut all = Vec::new();
     let mut kinds = Vec::new();
     for kind in KINDS {
-        let subjects = subjects(&desk, kind, args.bindings)?;
+        let subjects = binding_cases(&planner, kind, args.bindings)?;
         kinds.push((kind, all.len()..all.len() + subjects.len()));
         all.extend(subjects);
     }
     // Alternate the kinds.
     let each = all.len() / KINDS.len();
-    let mixed: Vec<&Subject> = (0..all.len()).map(|nth| &all[nth % KINDS.len() * each + nth / KINDS.len()]).collect();
+    let mixed: Vec<&BindingCase> =
+        (0..all.len()).map(|nth| &all[nth % KINDS.len() * each + nth / KINDS.len()]).collect();
 
     let period = Duration::from_secs(u64::from(args.seconds));
     let mut out = std::io::stdout().lock();
     writeln!(out, "plan/threads {threads}")?;
-    writeln!(out, "plan/decisions {:.0} decisions/s", desk.rate(&mixed, threads, period)?)?;
+    writeln!(out, "plan/decisions {:.0} decisions/s", planner.rate(&mixed, threads, period)?)?;
     for (kind, range) in kinds {
-        let subjects: Vec<&Subject> = all[range].iter().collect();
-        writeln!(out, "plan/{kind} {:.0} decisions/s", desk.rate(&subjects, threads, period)?)?;
+        let subjects: Vec<&BindingCase> = all[range].iter().collect();
+        writeln!(out, "plan/{kind} {:.0} decisions/s", planner.rate(&subjects, threads, period)?)?;
     }
-    writeln!(out, "plan/new-requests {:.0} decisions/s", new_requests(&desk, period)?)?;
-    writeln!(out, "plan/promised {:.0} decisions/s", promised(&fleet, &mut ledger, &mixed)?)?;
+    writeln!(out, "plan/new-requests {:.0} decisions/s", measure_new_requests(&planner, period)?)?;
+    writeln!(out, "plan/promised {:.0} decisions/s", measure_promises(&fleet, &mut ledger, &mixed)?)?;
     Ok(())
 }
 
@@ -84,31 +85,35 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
 struct Fleet {
     gates: Gates,
     clusters: Vec<Arc<ClusterFacts>>,
-    known: Vec<CapacityFacts>,
+    capacities: Vec<CapacityFacts>,
 }
 
 impl Fleet {
     fn new(clusters: u32, nodes: u32) -> anyhow::Result<Self> {
-        let mut fleet = Fleet { gates: Gates::all(), clusters: Vec::new(), known: Vec::new() };
+        let mut fleet = Fleet { gates: Gates::all(), clusters: Vec::new(), capacities: Vec::new() };
         for number in 0..clusters {
-            let (cluster, known) = cluster(number, nodes)?;
+            let (cluster, capacity) = cluster(number, nodes)?;
             fleet.clusters.push(Arc::new(ClusterFacts::new(cluster)));
-            fleet.known.push(known);
+            fleet.capacities.push(capacity);
         }
         Ok(fleet)
     }
 
-    fn rooms(&self, ledger: &mut Ledger, key: &BindingKey) -> Vec<Arc<FreeCapacity>> {
-        self.clusters.iter().zip(&self.known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
+    fn free_capacities(&self, ledger: &mut Ledger, key: &BindingKey) -> Vec<Arc<FreeCapacity>> {
+        self.clusters
+            .iter()
+            .zip(&self.capacities)
+            .map(|(facts, capacity)| ledger.free_capacity(facts, capacity, key))
+            .collect()
     }
 }
 
 /// A cluster whose nodes are about a third full.
 fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, CapacityFacts)> {
     let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
-    let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::of).collect();
+    let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::from_json).collect();
     let pods: Vec<PodFacts> = facts.iter().enumerate().flat_map(|(nth, node)| pods(node, nth)).collect();
-    let allocatable: Vec<Written> = listed.iter().map(Written::of).collect();
+    let allocatable: Vec<FormattedAllocatable> = listed.iter().map(FormattedAllocatable::from_node).collect();
     let models = default_models();
     let free = free_nodes(&facts, &pods);
     let summary = resource_summary(allocatable.iter(), pods.iter(), free.iter().map(|node| &node.free), &models);
@@ -178,7 +183,7 @@ fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
 }
 
 /// A binding to schedule.
-struct Subject {
+struct BindingCase {
     applied: Option<String>,
     spec: ResourceBindingSpec,
     status: ResourceBindingStatus,
@@ -218,7 +223,7 @@ fn placement(kind: &str, nth: u32) -> Value {
 }
 
 fn requirements(nth: u32) -> Value {
-    let size = nth % REQUESTS;
+    let size = nth % DISTINCT_REQUESTS;
     let selector = if size.is_multiple_of(3) { json!({"kubernetes.io/arch": "amd64"}) } else { json!({}) };
     let tolerations =
         if size.is_multiple_of(8) { json!([{"key": "dedicated", "operator": "Exists"}]) } else { json!([]) };
@@ -243,8 +248,10 @@ fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
             component["replicaRequirements"] = requirements(nth);
             component
         };
-        spec["components"] =
-            json!([component("jobmanager", 1, nth), component("taskmanager", 2 + nth % 4, nth % REQUESTS + 5)]);
+        spec["components"] = json!([
+            component("jobmanager", 1, nth),
+            component("taskmanager", 2 + nth % 4, nth % DISTINCT_REQUESTS + 5)
+        ]);
     } else {
         spec["resource"] = resource("apps/v1", "Deployment");
         spec["replicas"] = json!(1 + nth % 40);
@@ -254,11 +261,12 @@ fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
 }
 
 /// Bindings of a kind. Every second one is scheduled and then scaled up by one replica.
-fn subjects(desk: &Desk<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<Subject>> {
+fn binding_cases(planner: &Planner<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<BindingCase>> {
     let subject = |nth| {
-        let mut subject = Subject { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
+        let mut subject =
+            BindingCase { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
         if nth % 2 == 1 {
-            let Plan::Schedule { clusters, .. } = desk.decide(&subject) else {
+            let Plan::Schedule { clusters, .. } = planner.decide(&subject) else {
                 bail!("no cluster fits the {kind} binding {nth}");
             };
             subject.applied = Some(serde_json::to_string(&subject.spec.placement)?);
@@ -271,21 +279,21 @@ fn subjects(desk: &Desk<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<Su
 }
 
 /// The planner with its input.
-struct Desk<'a> {
+struct Planner<'a> {
     fleet: &'a Fleet,
     estimate: Estimator<'a>,
 }
 
-impl Desk<'_> {
-    fn decide(&self, subject: &Subject) -> Plan {
-        let world = World {
+impl Planner<'_> {
+    fn decide(&self, subject: &BindingCase) -> Plan {
+        let world = SchedulingContext {
             clusters: &self.fleet.clusters,
             estimate: &self.estimate,
             peers: &[],
             gates: self.fleet.gates,
             plugins: Plugins::default(),
             propagate_empty_workloads: false,
-            observer: &Unobserved,
+            observer: &NoopObserver,
         };
         let binding = Binding {
             generation: 1,
@@ -297,7 +305,7 @@ impl Desk<'_> {
     }
 
     /// Decisions per second of several threads.
-    fn rate(&self, subjects: &[&Subject], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
+    fn rate(&self, subjects: &[&BindingCase], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
         let next = AtomicUsize::new(0);
         let began = Instant::now();
         let decide = || {
@@ -325,19 +333,19 @@ impl Desk<'_> {
 }
 
 /// Decisions per second for resource requests without cached estimates, in one thread.
-fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
+fn measure_new_requests(planner: &Planner<'_>, period: Duration) -> anyhow::Result<f64> {
     let began = Instant::now();
     let mut decided = 0_u32;
     let mut deciding = Duration::ZERO;
     while began.elapsed() < period {
         let mut subject =
-            Subject { applied: None, spec: spec("dynamic-weights", 1)?, status: ResourceBindingStatus::default() };
+            BindingCase { applied: None, spec: spec("dynamic-weights", 1)?, status: ResourceBindingStatus::default() };
         let requirements = subject.spec.replica_requirements.as_mut().context("no requirements")?;
         requirements
             .resource_request
             .insert("memory".to_owned(), serde_json::from_value(json!(format!("{}Ki", 200_000 + decided)))?);
         let start = Instant::now();
-        ensure!(matches!(desk.decide(&subject), Plan::Schedule { .. }), "no cluster fits a new request");
+        ensure!(matches!(planner.decide(&subject), Plan::Schedule { .. }), "no cluster fits a new request");
         deciding += start.elapsed();
         decided += 1;
     }
@@ -345,16 +353,19 @@ fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
 }
 
 /// Decisions per second if each reserves its capacity before the next one, without cached estimates.
-fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow::Result<f64> {
+fn measure_promises(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&BindingCase]) -> anyhow::Result<f64> {
     let estimate_cache = EstimateCache::default();
     let began = Instant::now();
-    for nth in 0..PROMISED {
+    for nth in 0..PROMISED_DECISIONS {
         let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));
-        let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), cache: &estimate_cache } };
+        let planner = Planner {
+            fleet,
+            estimate: Estimator { free_capacities: fleet.free_capacities(ledger, &key), cache: &estimate_cache },
+        };
         // The fleet fills up; a decision that nothing fits counts too.
-        let Plan::Schedule { clusters, .. } = desk.decide(subject) else { continue };
+        let Plan::Schedule { clusters, .. } = planner.decide(subject) else { continue };
         ledger.promise(&key, &subject.spec, &subject.status, &clusters, began.elapsed());
-        ledger.written(&key, 1);
+        ledger.confirm_write(&key, 1);
     }
-    Ok(PROMISED as f64 / began.elapsed().as_secs_f64())
+    Ok(PROMISED_DECISIONS as f64 / began.elapsed().as_secs_f64())
 }

@@ -5,10 +5,10 @@
 use std::fmt::Write;
 
 /// Approximate number of pods per application; they share images, environment and probes.
-const PODS_OF_AN_APP: usize = 50;
+const PODS_PER_APP: usize = 50;
 const NAMESPACES: usize = 50;
 /// Approximate size of the JSON that all pods share, in bytes.
-const FRAME: usize = 4_600;
+const SHARED_BYTES: usize = 4_600;
 
 /// Annotation with the time of the last change in Unix microseconds.
 pub(super) const CHANGED_AT: &str = "bench.crowsnest.io/changed-at";
@@ -23,10 +23,10 @@ pub(super) struct Pods {
 }
 
 /// A deterministic pseudo-random number generator.
-struct Numbers(u64);
+struct RandomNumbers(u64);
 
-impl Numbers {
-    fn of(seed: usize) -> Self {
+impl RandomNumbers {
+    fn from_seed(seed: usize) -> Self {
         Self((seed as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
@@ -52,20 +52,20 @@ pub(super) fn namespace(nth: usize) -> String {
 impl Pods {
     pub(super) fn app(self, nth: usize) -> usize {
         // Neighbouring pods belong to one application; a namespace has several.
-        nth % (self.fleet / PODS_OF_AN_APP).max(7)
+        nth % (self.fleet / PODS_PER_APP).max(7)
     }
 
     pub(super) fn name(self, nth: usize) -> String {
-        let (app, mut own) = (self.app(nth), Numbers::of(nth));
-        let hash = Numbers::of(app ^ 0x5bd1_e995).next() as u32;
+        let (app, mut own) = (self.app(nth), RandomNumbers::from_seed(nth));
+        let hash = RandomNumbers::from_seed(app ^ 0x5bd1_e995).next() as u32;
         uid(&mut own);
         format!("app-{app}-{hash:x}-{}", letters(own.next()))
     }
 
     /// Writes the pod as JSON on one line.
     pub(super) fn write(self, out: &mut String, nth: usize, resource_version: u64, revision: Revision) {
-        let (app, mut own) = (self.app(nth), Numbers::of(nth));
-        let mut shared = Numbers::of(app ^ 0x5bd1_e995);
+        let (app, mut own) = (self.app(nth), RandomNumbers::from_seed(nth));
+        let mut shared = RandomNumbers::from_seed(app ^ 0x5bd1_e995);
         let (own_uid, hash) = (uid(&mut own), format!("{:x}", shared.next() as u32));
         let (owner, ready) = (uid(&mut shared), !nth.is_multiple_of(50));
         let (suffix, volume) = (letters(own.next()), letters(own.next()));
@@ -104,8 +104,8 @@ impl Pods {
     }
 
     /// Environment variables shared within an application; pads the pod to its size.
-    fn environment(self, out: &mut String, app: usize, shared: &mut Numbers) {
-        let end = out.len() + self.bytes.saturating_sub(FRAME);
+    fn environment(self, out: &mut String, app: usize, shared: &mut RandomNumbers) {
+        let end = out.len() + self.bytes.saturating_sub(SHARED_BYTES);
         let mut n = 0;
         while out.len() < end {
             if n > 0 {
@@ -118,12 +118,12 @@ impl Pods {
     }
 }
 
-fn uid(numbers: &mut Numbers) -> String {
+fn uid(numbers: &mut RandomNumbers) -> String {
     let (a, b) = (numbers.next(), numbers.next());
     format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}", a as u32, a >> 32 & 0xffff, a >> 48 & 0xfff, b & 0xfff, b >> 16)
 }
 
-fn digest(numbers: &mut Numbers) -> String {
+fn digest(numbers: &mut RandomNumbers) -> String {
     (0..4).map(|_| format!("{:016x}", numbers.next())).collect()
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::cache::MeasurementPrinter;
-use super::parts::{Count, Part, Quiet, Reach, member_name};
+use super::processes::{AdminConnection, BenchProcess, Count, IdleReport, member_name};
 
 #[derive(Debug, Args)]
 pub(super) struct PropagateArgs {
@@ -41,70 +41,70 @@ pub(super) struct PropagateArgs {
 }
 
 const NAMESPACE: &str = "bench";
-/// Number of templates created concurrently.
-const CREATED_AT_ONCE: usize = 32;
+/// Maximum number of templates created concurrently.
+const MAX_CONCURRENT_CREATES: usize = 32;
 /// Interval between checks of Clusters, and between two changes.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of every step.
-const PATIENCE: Duration = Duration::from_secs(600);
+const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    propagated(args, &scratch.join("propagate"), &mut printer).await?;
+    measure_propagation(args, &scratch.join("propagate"), &mut printer).await?;
     if args.cold > 0 {
-        started(args, &scratch.join("cold"), &mut printer).await?;
+        measure_restarts(args, &scratch.join("cold"), &mut printer).await?;
     }
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
 /// All processes of the benchmark.
-struct Site {
-    members: Vec<Part>,
+struct BenchFleet {
+    members: Vec<BenchProcess>,
     /// `None` if it runs in the controllers' process.
-    control_plane: Option<Part>,
-    controllers: Part,
+    control_plane: Option<BenchProcess>,
+    controllers: BenchProcess,
     client: Client,
     /// Kubeconfig of the control plane.
     kubeconfig: PathBuf,
 }
 
-impl Site {
+impl BenchFleet {
     /// Starts members and waits until they are ready.
-    async fn start(members: usize, apart: bool, dir: &Path) -> anyhow::Result<Self> {
+    async fn start(members: usize, has_own_control_plane: bool, dir: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
         let mut started = Vec::new();
         for number in 1..=members {
-            started.push(Part::server(&member_name(number), false).await?);
+            started.push(BenchProcess::server(&member_name(number), false).await?);
         }
-        let control_plane = match apart {
-            true => Some(Part::server("control-plane", true).await?),
+        let control_plane = match has_own_control_plane {
+            true => Some(BenchProcess::server("control-plane", true).await?),
             false => None,
         };
         let file = match &control_plane {
-            Some(part) => {
-                std::fs::write(&kubeconfig, part.reach()?.kubeconfig)?;
+            Some(process) => {
+                std::fs::write(&kubeconfig, process.connection()?.kubeconfig)?;
                 Some(kubeconfig.as_path())
             }
             None => None,
         };
-        let controllers = Part::controllers(&dir.join("cache"), file).await?;
-        let client = control_plane.as_ref().unwrap_or(&controllers).reach()?.client().await?;
+        let controllers = BenchProcess::controllers(&dir.join("cache"), file).await?;
+        let client = control_plane.as_ref().unwrap_or(&controllers).connection()?.client().await?;
         for (number, member) in started.iter().enumerate() {
-            register(&client, &member_name(number + 1), &member.reach()?).await?;
+            register(&client, &member_name(number + 1), &member.connection()?).await?;
         }
-        ready(&client, members).await?;
+        wait_for_clusters(&client, members).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
         Ok(Self { members: started, control_plane, controllers, client, kubeconfig })
     }
 
     async fn limit(&mut self, writes: u32) -> anyhow::Result<()> {
-        for part in self.members.iter_mut().chain(&mut self.control_plane) {
-            part.limit(writes).await?;
+        for process in self.members.iter_mut().chain(&mut self.control_plane) {
+            process.limit_writes(writes).await?;
         }
         Ok(())
     }
@@ -121,8 +121,8 @@ impl Site {
 
     async fn stop(self) -> anyhow::Result<()> {
         self.controllers.stop().await?;
-        for part in self.members.into_iter().chain(self.control_plane) {
-            part.stop().await?;
+        for process in self.members.into_iter().chain(self.control_plane) {
+            process.stop().await?;
         }
         Ok(())
     }
@@ -137,58 +137,58 @@ pub(super) async fn create(client: &Client, path: &str, object: &Value) -> anyho
 }
 
 /// Creates a Cluster and the Secret with its administrator's token.
-async fn register(client: &Client, name: &str, reach: &Reach) -> anyhow::Result<()> {
+async fn register(client: &Client, name: &str, connection: &AdminConnection) -> anyhow::Result<()> {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "karmada-cluster"},
-        "stringData": {"token": reach.token, "caBundle": reach.ca}});
+        "stringData": {"token": connection.token, "caBundle": connection.ca}});
     create(client, "/api/v1/namespaces/karmada-cluster/secrets", &secret).await?;
     let reference = json!({"namespace": "karmada-cluster", "name": name});
     let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
-        "spec": {"syncMode": "Push", "apiEndpoint": reach.url, "secretRef": reference,
+        "spec": {"syncMode": "Push", "apiEndpoint": connection.url, "secretRef": reference,
             "impersonatorSecretRef": reference}});
     create(client, "/apis/cluster.karmada.io/v1alpha1/clusters", &cluster).await
 }
 
 /// Waits until this many clusters are ready and untainted.
-pub(super) async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()> {
-    let takes_workloads = |cluster: &&Value| {
+pub(super) async fn wait_for_clusters(client: &Client, clusters: usize) -> anyhow::Result<()> {
+    let is_usable = |cluster: &&Value| {
         let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();
         let mut ready = conditions.filter(|one| one["type"] == "Ready" && one["status"] == "True");
         ready.next().is_some()
             && cluster["spec"]["taints"].as_array().is_none_or(Vec::is_empty)
             && cluster["metadata"]["finalizers"].is_array()
     };
-    let looking = async {
+    let polling = async {
         loop {
             let request = http::Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new())?;
             let list: Value = client.request(request).await?;
-            if list["items"].as_array().into_iter().flatten().filter(takes_workloads).count() == clusters {
+            if list["items"].as_array().into_iter().flatten().filter(is_usable).count() == clusters {
                 return anyhow::Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.context("the members did not become ready")?
+    tokio::time::timeout(STEP_TIMEOUT, polling).await.context("the members did not become ready")?
 }
 
-async fn templates(client: &Client, count: usize) -> anyhow::Result<()> {
+async fn create_templates(client: &Client, count: usize) -> anyhow::Result<()> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let creating = stream::iter(0..count).map(|number| {
         let path = &path;
         async move {
-            let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": template(number)},
+            let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": template_name(number)},
                 "data": {"stamp": "", "settings": "level = info\nworkers = 8\n".repeat(8)}});
             create(client, path, &template).await
         }
     });
-    creating.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await
+    creating.buffer_unordered(MAX_CONCURRENT_CREATES).try_collect::<()>().await
 }
 
-fn template(number: usize) -> String {
+fn template_name(number: usize) -> String {
     format!("settings-{number}")
 }
 
 /// Creates a policy that propagates all ConfigMaps of the namespace to all members.
-async fn policy(client: &Client) -> anyhow::Result<()> {
+async fn create_policy(client: &Client) -> anyhow::Result<()> {
     let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
@@ -200,7 +200,7 @@ async fn policy(client: &Client) -> anyhow::Result<()> {
 }
 
 /// A template observed in a member.
-struct Sighting {
+struct Observation {
     member: usize,
     name: String,
     stamp: String,
@@ -208,17 +208,17 @@ struct Sighting {
 }
 
 /// Watches templates in the members.
-struct Watching {
-    sightings: mpsc::UnboundedReceiver<Sighting>,
+struct FleetWatch {
+    observations: mpsc::UnboundedReceiver<Observation>,
     _watches: JoinSet<()>,
 }
 
-impl Watching {
-    async fn start(site: &Site) -> anyhow::Result<Self> {
-        let (sender, sightings) = mpsc::unbounded_channel();
+impl FleetWatch {
+    async fn start(fleet: &BenchFleet) -> anyhow::Result<Self> {
+        let (sender, observations) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        for (member, part) in site.members.iter().enumerate() {
-            let api: Api<ConfigMap> = Api::namespaced(part.reach()?.client().await?, NAMESPACE);
+        for (member, process) in fleet.members.iter().enumerate() {
+            let api: Api<ConfigMap> = Api::namespaced(process.connection()?.client().await?, NAMESPACE);
             let config = watcher::Config::default().labels("karmada.io/managed=true");
             let (mut seen, sender) = (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
             watches.spawn(async move {
@@ -227,52 +227,52 @@ impl Watching {
                     let Ok(object) = next else { continue };
                     let stamp = object.data.and_then(|mut data| data.remove("stamp")).unwrap_or_default();
                     let name = object.metadata.name.unwrap_or_default();
-                    if sender.send(Sighting { member, name, stamp, at: Instant::now() }).is_err() {
+                    if sender.send(Observation { member, name, stamp, at: Instant::now() }).is_err() {
                         return;
                     }
                 }
             });
         }
-        Ok(Self { sightings, _watches: watches })
+        Ok(Self { observations, _watches: watches })
     }
 
-    /// Waits until this many distinct objects satisfy `mean`; returns the time of the last.
-    async fn until(&mut self, count: usize, mean: impl Fn(&Sighting) -> bool) -> anyhow::Result<Instant> {
+    /// Waits until this many distinct objects satisfy `is_match`; returns the time of the last.
+    async fn wait_for(&mut self, count: usize, is_match: impl Fn(&Observation) -> bool) -> anyhow::Result<Instant> {
         let mut seen = HashSet::new();
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
+            let next = tokio::time::timeout(STEP_TIMEOUT, self.observations.recv()).await;
             let seen_now = next.with_context(|| format!("only {} of {count} arrived", seen.len()))?;
-            let sighting = seen_now.context("the watches ended")?;
-            if mean(&sighting) && seen.insert((sighting.member, sighting.name)) && seen.len() == count {
-                return Ok(sighting.at);
+            let observation = seen_now.context("the watches ended")?;
+            if is_match(&observation) && seen.insert((observation.member, observation.name)) && seen.len() == count {
+                return Ok(observation.at);
             }
         }
     }
 }
 
 /// Measures the propagation of existing templates after a policy is created, then changes in steady state.
-async fn propagated(
+async fn measure_propagation(
     args: &PropagateArgs,
     dir: &Path,
     printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
-    let mut site = Site::start(args.members, args.writes > 0, dir).await?;
-    templates(&site.client, args.config_maps).await?;
-    let mut watching = Watching::start(&site).await?;
-    site.controllers.quiet().await?;
+    let mut fleet = BenchFleet::start(args.members, args.writes > 0, dir).await?;
+    create_templates(&fleet.client, args.config_maps).await?;
+    let mut watch = FleetWatch::start(&fleet).await?;
+    fleet.controllers.wait_until_idle().await?;
     if args.writes > 0 {
-        site.limit(args.writes).await?;
+        fleet.limit(args.writes).await?;
     }
-    let (before, _) = site.counts().await?;
+    let (before, _) = fleet.counts().await?;
     let count = args.config_maps * args.members;
     let began = Instant::now();
-    policy(&site.client).await?;
-    let applied = watching.until(count, |_| true).await? - began;
+    create_policy(&fleet.client).await?;
+    let applied = watch.wait_for(count, |_| true).await? - began;
     printer.milliseconds("propagate/applied", applied)?;
     printer.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
-    let Quiet { resident, .. } = site.controllers.quiet().await?;
+    let IdleReport { resident, .. } = fleet.controllers.wait_until_idle().await?;
     let elapsed = began.elapsed();
-    let (after, _) = site.counts().await?;
+    let (after, _) = fleet.counts().await?;
     printer.milliseconds("propagate/statuses-told", elapsed)?;
     let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
     printer.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
@@ -284,56 +284,57 @@ async fn propagated(
     printer.line("propagate/rss", resident as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
     for number in 0..args.changes {
-        times.push(change(&site.client, &mut watching, number, args).await?);
-        tokio::time::sleep(LOOK).await;
+        times.push(measure_change(&fleet.client, &mut watch, number, args).await?);
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     if !times.is_empty() {
-        printer.spread("propagate/change", times)?;
+        printer.print_percentiles("propagate/change", times)?;
     }
-    drop(watching);
-    site.stop().await
+    drop(watch);
+    fleet.stop().await
 }
 
 /// Measures the time from a template's change until the last member has it.
-async fn change(
+async fn measure_change(
     client: &Client,
-    watching: &mut Watching,
+    watch: &mut FleetWatch,
     number: usize,
     args: &PropagateArgs,
 ) -> anyhow::Result<Duration> {
-    let (name, stamp) = (template(number % args.config_maps), format!("change {number}"));
+    let (name, stamp) = (template_name(number % args.config_maps), format!("change {number}"));
     let request = http::Request::patch(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"))
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(serde_json::to_vec(&json!({"data": {"stamp": stamp}}))?)?;
     let began = Instant::now();
     client.request::<Value>(request).await.context("cannot change a template")?;
-    let seen = watching.until(args.members, |sighting| sighting.name == name && sighting.stamp == stamp).await?;
+    let seen =
+        watch.wait_for(args.members, |observation| observation.name == name && observation.stamp == stamp).await?;
     Ok(seen - began)
 }
 
 /// Measures restarts of the controllers in steady state, without a cache and with the previous one.
-async fn started(
+async fn measure_restarts(
     args: &PropagateArgs,
     dir: &Path,
     printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
-    let mut site = Site::start(args.members, true, dir).await?;
-    policy(&site.client).await?;
-    let mut watching = Watching::start(&site).await?;
+    let mut fleet = BenchFleet::start(args.members, true, dir).await?;
+    create_policy(&fleet.client).await?;
+    let mut watch = FleetWatch::start(&fleet).await?;
     let began = Instant::now();
-    templates(&site.client, args.cold).await?;
-    watching.until(args.cold * args.members, |_| true).await?;
-    drop(watching);
+    create_templates(&fleet.client, args.cold).await?;
+    watch.wait_for(args.cold * args.members, |_| true).await?;
+    drop(watch);
     printer.line("propagate/filled", began.elapsed().as_secs_f64(), "s")?;
-    site.controllers.quiet().await?;
+    fleet.controllers.wait_until_idle().await?;
     for start in ["cold", "warm"] {
-        let before = site.counts().await?;
-        let Site { members, control_plane, controllers, client, kubeconfig } = site;
+        let before = fleet.counts().await?;
+        let BenchFleet { members, control_plane, controllers, client, kubeconfig } = fleet;
         controllers.stop().await?;
-        let mut controllers = Part::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
-        let Quiet { after, resident, peak } = controllers.quiet().await?;
-        site = Site { members, control_plane, controllers, client, kubeconfig };
-        let now = site.counts().await?;
+        let mut controllers = BenchProcess::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
+        let IdleReport { after, resident, peak } = controllers.wait_until_idle().await?;
+        fleet = BenchFleet { members, control_plane, controllers, client, kubeconfig };
+        let now = fleet.counts().await?;
         printer.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
         for (whose, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
             let (changed, requests) = (now.revision - before.revision, now.requests - before.requests);
@@ -343,5 +344,5 @@ async fn started(
         printer.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
         printer.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;
     }
-    site.stop().await
+    fleet.stop().await
 }

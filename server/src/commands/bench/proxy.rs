@@ -29,11 +29,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use super::super::keep::KeepArgs;
+use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
+use super::environment::{BenchEnvironment, POD_BYTES, PodArgs, set_churn, stop, wait_until_complete};
 use super::pods::{Pods, namespace};
 use super::reads::changed_at;
-use super::stage::{POD_BYTES, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProxyArgs {
@@ -62,46 +62,46 @@ pub(super) struct ProxyArgs {
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     #[command(flatten)]
-    keep: KeepArgs,
+    cache: CacheOptionsArgs,
 }
 
 const CLUSTERS: u32 = 3;
-const NAME: &str = "talker";
-const THROUGH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
+const POD_NAME: &str = "talker";
+const PROXY_PATH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
 /// Lines of the pod's log, as many as a member keeps.
-const LINES: usize = 10_000;
+const LOG_LINES: usize = 10_000;
 /// Rounds of each throughput measurement, alternating; the median counts.
 const ROUNDS: usize = 9;
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 /// Interval between checks whether the pod runs.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const STARTS_WITHIN: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POD_START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same pods, directly and through the proxy.
-struct Ways {
+/// Clients for the same pods: directly, and through the proxy.
+struct PodClients {
     direct: Api<Pod>,
-    through: Api<Pod>,
+    proxied: Api<Pod>,
 }
 
 pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    carried(args, &mut printer).await?;
-    held_open(args, &mut printer).await?;
-    watched(args, &mut printer).await
+    measure_transfers(args, &mut printer).await?;
+    measure_sessions(args, &mut printer).await?;
+    measure_watches(args, &mut printer).await
 }
 
-async fn carried(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let fleet = super::start(&scratch, 1).await?;
-    let ways = Ways::of(&scratch).await?;
+    let clients = PodClients::open(&scratch).await?;
     let line = "x".repeat(1_000);
-    ways.begin(&format!("for i in $(seq {LINES}); do echo $i {line}; done; sleep 100000")).await?;
-    ways.wait_for_lines(&format!("{LINES} ")).await?;
-    gets(&ways, args.gets, printer).await?;
+    clients.start_pod(&format!("for i in $(seq {LOG_LINES}); do echo $i {line}; done; sleep 100000")).await?;
+    clients.wait_for_lines(&format!("{LOG_LINES} ")).await?;
+    measure_gets(&clients, args.gets, printer).await?;
     let megabytes = args.megabytes;
-    throughput("logs", &ways, printer, |pods| logs(pods, megabytes)).await?;
-    throughput("exec", &ways, printer, |pods| exec(pods, megabytes)).await?;
-    throughput("copy-to", &ways, printer, |pods| copy(pods, megabytes)).await?;
+    measure_throughput("logs", &clients, printer, |pods| logs(pods, megabytes)).await?;
+    measure_throughput("exec", &clients, printer, |pods| exec(pods, megabytes)).await?;
+    measure_throughput("copy-to", &clients, printer, |pods| copy(pods, megabytes)).await?;
     kubectl_cp(&scratch, megabytes, printer).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
@@ -109,14 +109,14 @@ async fn carried(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>)
 
 /// Measures the memory of idle sessions, each way in a new process because memory freed by one would be reused by the
 /// other.
-async fn held_open(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn measure_sessions(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
         let scratch = super::scratch();
         let fleet = super::start(&scratch, 1).await?;
-        let ways = Ways::of(&scratch).await?;
-        ways.begin("echo ready; sleep 100000").await?;
+        let clients = PodClients::open(&scratch).await?;
+        clients.start_pod("echo ready; sleep 100000").await?;
         let before = super::resident_kib(&fleet.child)?;
-        let open = sessions(if name == "direct" { &ways.direct } else { &ways.through }, args.sessions).await?;
+        let open = sessions(if name == "direct" { &clients.direct } else { &clients.proxied }, args.sessions).await?;
         let grown = super::resident_kib(&fleet.child)?.saturating_sub(before) as f64 / 1024.0;
         drop(open);
         printer.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
@@ -126,40 +126,40 @@ async fn held_open(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write
     Ok(())
 }
 
-impl Ways {
-    async fn of(dir: &Path) -> anyhow::Result<Self> {
+impl PodClients {
+    async fn open(dir: &Path) -> anyhow::Result<Self> {
         let direct = pods(dir, "member1", "").await?;
-        let through = pods(dir, "cp", THROUGH).await?;
-        Ok(Self { direct, through })
+        let proxied = pods(dir, "cp", PROXY_PATH).await?;
+        Ok(Self { direct, proxied })
     }
 
     /// Starts a pod that runs a script and waits until it runs both ways; a new member needs time to learn the control
     /// plane's users.
-    async fn begin(&self, script: &str) -> anyhow::Result<()> {
+    async fn start_pod(&self, script: &str) -> anyhow::Result<()> {
         let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": NAME},
+            "metadata": {"name": POD_NAME},
             "spec": {"containers": [{"name": "main", "image": "busybox", "command": ["sh", "-c", script]}]}}))?;
         self.direct.create(&PostParams::default(), &pod).await?;
         let runs = async {
-            for pods in [&self.direct, &self.through] {
+            for pods in [&self.direct, &self.proxied] {
                 let phase = |pod: Pod| pod.status.and_then(|status| status.phase);
-                while pods.get(NAME).await.ok().and_then(phase).as_deref() != Some("Running") {
-                    tokio::time::sleep(LOOK_EVERY).await;
+                while pods.get(POD_NAME).await.ok().and_then(phase).as_deref() != Some("Running") {
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         };
-        tokio::time::timeout(STARTS_WITHIN, runs).await.context("the pod did not start")
+        tokio::time::timeout(POD_START_TIMEOUT, runs).await.context("the pod did not start")
     }
 
     /// Waits until the last line of the pod's log starts with this text.
     async fn wait_for_lines(&self, last: &str) -> anyhow::Result<()> {
         let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
         let polling = async {
-            while !self.direct.logs(NAME, &tail).await.is_ok_and(|line| line.starts_with(last)) {
-                tokio::time::sleep(LOOK_EVERY).await;
+            while !self.direct.logs(POD_NAME, &tail).await.is_ok_and(|line| line.starts_with(last)) {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(STARTS_WITHIN, polling).await.context("the log of the pod is incomplete")
+        tokio::time::timeout(POD_START_TIMEOUT, polling).await.context("the log of the pod is incomplete")
     }
 }
 
@@ -174,39 +174,43 @@ async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Po
 }
 
 /// Measures sequential gets, alternating between both ways.
-async fn gets(ways: &Ways, times: usize, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn measure_gets(
+    clients: &PodClients,
+    times: usize,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        for (pods, times) in [(&ways.direct, &mut direct), (&ways.through, &mut through)] {
+        for (pods, times) in [(&clients.direct, &mut direct), (&clients.proxied, &mut through)] {
             let began = Instant::now();
-            pods.get(NAME).await?;
+            pods.get(POD_NAME).await?;
             times.push(began.elapsed());
         }
     }
-    printer.spread("proxy/get/direct", direct)?;
-    printer.spread("proxy/get/through", through)
+    printer.print_percentiles("proxy/get/direct", direct)?;
+    printer.print_percentiles("proxy/get/through", through)
 }
 
-async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
+async fn measure_throughput<F: Future<Output = anyhow::Result<usize>>>(
     name: &str,
-    ways: &Ways,
+    clients: &PodClients,
     printer: &mut MeasurementPrinter<impl Write>,
-    moved: impl Fn(Api<Pod>) -> F,
+    transfer: impl Fn(Api<Pod>) -> F,
 ) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
-        for (pods, rates) in [&ways.direct, &ways.through].into_iter().zip(&mut rates) {
+        for (pods, rates) in [&clients.direct, &clients.proxied].into_iter().zip(&mut rates) {
             let began = Instant::now();
-            let bytes = moved(pods.clone()).await?;
+            let bytes = transfer(pods.clone()).await?;
             rates.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
         }
     }
-    printer.ways(name, rates)
+    printer.print_throughput(name, rates)
 }
 
 impl<W: Write> MeasurementPrinter<W> {
     /// Prints the throughput of both ways and their ratio.
-    fn ways(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
+    fn print_throughput(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
         let [direct, through] = rates.map(|mut rates| {
             let middle = rates.len() / 2;
             *rates.select_nth_unstable_by(middle, f64::total_cmp).1
@@ -221,8 +225,8 @@ impl<W: Write> MeasurementPrinter<W> {
 async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut bytes = 0;
     while bytes < megabytes * 1_000_000 {
-        let log = pods.logs(NAME, &LogParams::default()).await?;
-        ensure!(log.len() > LINES * 1_000, "the log has {} bytes", log.len());
+        let log = pods.logs(POD_NAME, &LogParams::default()).await?;
+        ensure!(log.len() > LOG_LINES * 1_000, "the log has {} bytes", log.len());
         bytes += log.len();
     }
     Ok(bytes)
@@ -231,23 +235,23 @@ async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
 /// Pipes bytes through a command.
 async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut sender = exec_command(&pods, &["cat"]).await?;
-    let (mut stdin, mut stdout) = ends(&mut sender)?;
-    let wanted = megabytes * 1_000_000;
+    let (mut stdin, mut stdout) = take_stdio(&mut sender)?;
+    let total_bytes = megabytes * 1_000_000;
     let writing = async move {
-        let piece = vec![b'x'; PIECE];
-        let mut left = wanted;
-        while left > 0 {
-            let now = left.min(PIECE);
-            stdin.write_all(&piece[..now]).await?;
-            left -= now;
+        let chunk = vec![b'x'; CHUNK_BYTES];
+        let mut remaining = total_bytes;
+        while remaining > 0 {
+            let now = remaining.min(CHUNK_BYTES);
+            stdin.write_all(&chunk[..now]).await?;
+            remaining -= now;
         }
         stdin.shutdown().await?;
         anyhow::Ok(())
     };
     let reading = async move {
-        let (mut bytes, mut piece) = (0, vec![0; PIECE]);
-        while bytes < wanted {
-            let read = stdout.read(&mut piece).await?;
+        let (mut bytes, mut chunk) = (0, vec![0; CHUNK_BYTES]);
+        while bytes < total_bytes {
+            let read = stdout.read(&mut chunk).await?;
             ensure!(read > 0, "the exec session ended after {bytes} bytes");
             bytes += read;
         }
@@ -258,18 +262,18 @@ async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-/// Sends bytes to a command, as `kubectl cp` does; the command answers after it read all of them.
+/// Sends bytes to a command, as `kubectl cp` does; the command responds after it has read all of them.
 async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let bytes = megabytes * 1_000_000;
     let counts = format!("head -c {bytes} > /dev/null; echo read");
     let mut process = exec_command(&pods, &["sh", "-c", &counts]).await?;
-    let (mut stdin, mut stdout) = ends(&mut process)?;
-    let piece = vec![b'x'; PIECE];
-    let mut left = bytes;
-    while left > 0 {
-        let now = left.min(PIECE);
-        stdin.write_all(&piece[..now]).await?;
-        left -= now;
+    let (mut stdin, mut stdout) = take_stdio(&mut process)?;
+    let chunk = vec![b'x'; CHUNK_BYTES];
+    let mut remaining = bytes;
+    while remaining > 0 {
+        let now = remaining.min(CHUNK_BYTES);
+        stdin.write_all(&chunk[..now]).await?;
+        remaining -= now;
     }
     stdin.shutdown().await?;
     let mut output = String::new();
@@ -288,12 +292,12 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrint
     }
     let (file, back) = (dir.join("copied"), dir.join("copied-back"));
     tokio::fs::write(&file, vec![b'x'; megabytes * 1_000_000]).await?;
-    let in_pod = format!("{NAME}:/tmp/copied");
+    let in_pod = format!("{POD_NAME}:/tmp/copied");
     let (to, from) = ([file.as_os_str(), in_pod.as_ref()], [in_pod.as_ref(), back.as_os_str()]);
     for (name, paths) in [("kubectl-cp-to", to), ("kubectl-cp-from", from)] {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
-            for (way, rates) in [("member1", ""), ("cp", THROUGH)].into_iter().zip(&mut rates) {
+            for (way, rates) in [("member1", ""), ("cp", PROXY_PATH)].into_iter().zip(&mut rates) {
                 let (config, path) = way;
                 let config = dir.join(format!("kubeconfigs/{config}.kubeconfig"));
                 let server = server_of(&config)?;
@@ -305,7 +309,7 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrint
                 rates.push(megabytes as f64 / began.elapsed().as_secs_f64());
             }
         }
-        printer.ways(name, rates)?;
+        printer.print_throughput(name, rates)?;
     }
     let copied = tokio::fs::metadata(&back).await?.len();
     ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes were copied back");
@@ -319,14 +323,14 @@ fn server_of(kubeconfig: &Path) -> anyhow::Result<String> {
 }
 
 async fn exec_command(pods: &Api<Pod>, command: &[&str]) -> anyhow::Result<AttachedProcess> {
-    let params = AttachParams::default().stdin(true).stdout(true).stderr(false).max_stdin_buf_size(PIECE);
-    Ok(pods.exec(NAME, command.iter().copied(), &params.max_stdout_buf_size(PIECE)).await?)
+    let params = AttachParams::default().stdin(true).stdout(true).stderr(false).max_stdin_buf_size(CHUNK_BYTES);
+    Ok(pods.exec(POD_NAME, command.iter().copied(), &params.max_stdout_buf_size(CHUNK_BYTES)).await?)
 }
 
 type Stdin = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
 type Stdout = std::pin::Pin<Box<dyn tokio::io::AsyncRead + Send>>;
 
-fn ends(process: &mut AttachedProcess) -> anyhow::Result<(Stdin, Stdout)> {
+fn take_stdio(process: &mut AttachedProcess) -> anyhow::Result<(Stdin, Stdout)> {
     let stdin = process.stdin().context("exec has no stdin")?;
     let stdout = process.stdout().context("exec has no stdout")?;
     Ok((Box::pin(stdin), Box::pin(stdout)))
@@ -351,24 +355,25 @@ async fn sessions(pods: &Api<Pod>, count: usize) -> anyhow::Result<Vec<Session>>
 async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
     if nth.is_multiple_of(2) {
         let mut process = exec_command(pods, &["cat"]).await?;
-        let (mut stdin, mut stdout) = ends(&mut process)?;
+        let (mut stdin, mut stdout) = take_stdio(&mut process)?;
         stdin.write_all(b"?").await?;
         ensure!(stdout.read(&mut [0]).await? == 1, "the session ended");
         let ends = Box::new(Mutex::new((stdin, stdout)));
         return Ok(Session { _process: Some(process), _log: Some(ends) });
     }
     let params = LogParams { follow: true, tail_lines: Some(1), ..LogParams::default() };
-    let mut log = Box::pin(pods.log_stream(NAME, &params).await?);
+    let mut log = Box::pin(pods.log_stream(POD_NAME, &params).await?);
     let mut first = [0; 1];
     futures::AsyncReadExt::read_exact(&mut log, &mut first).await?;
     Ok(Session { _process: None, _log: Some(Box::new(Mutex::new(log))) })
 }
 
 /// Measures thousands of watches of the merged stream.
-async fn watched(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let stage = Stage::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
-    let (index, interest) = stage.open(&args.keep).await?;
-    complete(&index, CLUSTERS).await?;
+async fn measure_watches(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+    let environment =
+        BenchEnvironment::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
+    let (index, interest) = environment.open(&args.cache).await?;
+    wait_until_complete(&index, CLUSTERS).await?;
     let proxy = Proxy::new(index.clone());
     let before = super::resident_bytes()?;
     let took = Arc::new(Mutex::new(Vec::new()));
@@ -377,21 +382,21 @@ async fn watched(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>)
     for nth in 0..args.watches {
         let path = match nth < args.of_namespaces {
             true => format!("api/v1/namespaces/{}/pods", namespace(nth)),
-            false => one(names, nth * args.pods / args.watches),
+            false => pod_watch_path(names, nth * args.pods / args.watches),
         };
         watching.spawn(watch(proxy.clone(), path, Arc::clone(&took)));
     }
-    rate(&stage.members.address, args.churn).await?;
+    set_churn(&environment.members.address, args.churn).await?;
     // Events during the start of the watches are not counted.
     tokio::time::sleep(Duration::from_secs(args.seconds.min(3))).await;
     took.lock().clear();
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
     let times = std::mem::take(&mut *took.lock());
-    rate(&stage.members.address, 0.0).await?;
+    set_churn(&environment.members.address, 0.0).await?;
     ensure!(!times.is_empty(), "no event was delivered");
     printer.line("proxy/watches", args.watches as f64, "")?;
     printer.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
-    printer.spread("proxy/watches/delivery", times)?;
+    printer.print_percentiles("proxy/watches/delivery", times)?;
     let grown = super::resident_bytes()?.saturating_sub(before);
     printer.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
     if let Some(ended) = watching.try_join_next() {
@@ -400,11 +405,11 @@ async fn watched(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>)
     }
     watching.shutdown().await;
     stop(index, interest).await;
-    stage.clear().await
+    environment.clear().await
 }
 
 /// Path of a watch of one pod.
-fn one(pods: Pods, nth: usize) -> String {
+fn pod_watch_path(pods: Pods, nth: usize) -> String {
     let (namespace, name) = (namespace(nth), pods.name(nth));
     format!("api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}")
 }

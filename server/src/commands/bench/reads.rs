@@ -14,8 +14,8 @@ use http_body_util::{BodyExt, Empty};
 use super::cache::MeasurementPrinter;
 use super::pods::{CHANGED_AT, Pods, namespace};
 
-/// Maximum cache size for full lists.
-const LISTED_WHOLE: usize = 200_000;
+/// Number of pods above which the list of all pods is not measured.
+const MAX_FULL_LIST: usize = 200_000;
 
 pub(super) const QUERIES: [&str; 8] = [
     "kind:pod status:CrashLoopBackOff",
@@ -28,7 +28,7 @@ pub(super) const QUERIES: [&str; 8] = [
     "back-off failed",
 ];
 
-pub(super) fn question(query: &str, caller: UserInfo) -> SearchRequest {
+pub(super) fn search_request(query: &str, caller: UserInfo) -> SearchRequest {
     SearchRequest { limit: Some(20), ..SearchRequest::new(query, caller) }
 }
 
@@ -46,13 +46,13 @@ async fn list(proxy: &Proxy, path: &str) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-pub(super) async fn lists(
+pub(super) async fn measure_lists(
     proxy: &Proxy,
     pods: usize,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    if pods <= LISTED_WHOLE {
+    if pods <= MAX_FULL_LIST {
         for _ in 0..2 {
             let began = Instant::now();
             list(proxy, "api/v1/pods").await?;
@@ -71,12 +71,12 @@ pub(super) async fn lists(
         list(proxy, &path).await?;
         narrow.push(began.elapsed());
     }
-    printer.spread("cache/list-500", pages)?;
-    printer.spread("cache/namespace-and-label", narrow)
+    printer.print_percentiles("cache/list-500", pages)?;
+    printer.print_percentiles("cache/namespace-and-label", narrow)
 }
 
 /// Measures searches of a user with permissions in every member; prints the slowest query.
-pub(super) async fn searches(
+pub(super) async fn measure_searches(
     index: &Index,
     name: &str,
     times: usize,
@@ -87,13 +87,13 @@ pub(super) async fn searches(
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let began = Instant::now();
-        let response = index.searcher().search_all(question(query, reader.clone())).await?;
+        let response = index.searcher().search_all(search_request(query, reader.clone())).await?;
         let took = began.elapsed();
         ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         slowest = slowest.max((took, query));
         all.push(took);
     }
-    printer.spread(name, all)?;
+    printer.print_percentiles(name, all)?;
     printer.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
 }
 

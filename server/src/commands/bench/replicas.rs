@@ -16,22 +16,23 @@ use serde::{Deserialize, Serialize};
 
 use super::super::serve::DatabaseUrl;
 use super::cache::{MeasurementPrinter, size_of};
-use super::parts::{Part, say, stdin_lines};
+use super::environment::{POD_BYTES, PodArgs, pods, register, set_churn, start_members, wait_until_complete};
+use super::processes::{BenchProcess, stdin_lines, write_line};
 use super::reads;
-use super::stage::{POD_BYTES, PodArgs, complete, elsewhere, pods, rate, register};
 
-/// Environment variable of the database for replicas.
-const DATABASE: &str = "CROWSNEST_DB";
+/// Environment variable with the Postgres URL for the replica processes.
+const DATABASE_VARIABLE: &str = "CROWSNEST_DB";
 /// Concurrent users per replica.
-const USERS: usize = 16;
-/// Time until a replica is killed, and the total duration of the measurement.
-const KILLED_AFTER: Duration = Duration::from_secs(3);
-const LISTENED: Duration = Duration::from_secs(20);
+const USERS_PER_REPLICA: usize = 16;
+/// Time after which a replica is killed.
+const KILL_AFTER: Duration = Duration::from_secs(3);
+/// Time for which the remaining replicas measure changes, from before the kill.
+const FAILOVER_DURATION: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
 pub(super) struct ReplicasArgs {
     /// Postgres URL of the cache; its existing content is deleted
-    #[arg(long, env = DATABASE, hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = DATABASE_VARIABLE, hide_env_values = true, value_name = "URL")]
     db: DatabaseUrl,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
     replicas: u32,
@@ -51,17 +52,17 @@ pub(super) struct ReplicasArgs {
     seconds: u64,
 }
 
-/// Resource usage of a replica.
+/// Resource usage of a replica, in bytes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Size {
+struct ResourceUsage {
     resident: u64,
     text_index: u64,
     database: u64,
 }
 
-/// Latencies from changes in members until a replica received them, and until they were searchable.
+/// Times from changes in members until a replica received them (`watch`), and until they were searchable (`text`).
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Heard {
+struct ChangeLatencies {
     watch: Vec<Duration>,
     text: Vec<Duration>,
 }
@@ -70,44 +71,45 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch)?;
     let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db must be a Postgres URL") };
-    crowsnest_index::check::empty(&StoreOptions::Postgres(options), None).await?;
-    let members = elsewhere(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
-    let control_plane = Part::server("control-plane", false).await?;
-    let reach = control_plane.reach()?;
-    register(&reach.client().await?, &members.address, args.clusters).await?;
+    crowsnest_index::check::delete_all(&StoreOptions::Postgres(options), None).await?;
+    let members =
+        start_members(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
+    let control_plane = BenchProcess::server("control-plane", false).await?;
+    let connection = control_plane.connection()?;
+    register(&connection.client().await?, &members.address, args.clusters).await?;
     let kubeconfig = scratch.join("kubeconfig");
-    std::fs::write(&kubeconfig, &reach.kubeconfig)?;
+    std::fs::write(&kubeconfig, &connection.kubeconfig)?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
 
     let began = Instant::now();
-    let starting = (0..args.replicas).map(|number| {
-        let (folder, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
-        async move { Part::replica(&folder, &kubeconfig, (DATABASE, args.db.reveal())).await }
+    let starts = (0..args.replicas).map(|number| {
+        let (dir, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
+        async move { BenchProcess::replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
     });
-    let mut replicas = try_join_all(starting).await?;
-    each(&mut replicas, &format!("complete {}", args.clusters)).await?;
+    let mut replicas = try_join_all(starts).await?;
+    request_all(&mut replicas, &format!("complete {}", args.clusters)).await?;
     printer.milliseconds("replicas/complete", began.elapsed())?;
     printer.line("replicas/ingest", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    each(&mut replicas, "searchable").await?;
+    request_all(&mut replicas, "searchable").await?;
     printer.milliseconds("replicas/searchable", began.elapsed())?;
-    sizes(&mut replicas, "replicas", &mut printer).await?;
+    print_resource_usage(&mut replicas, "replicas", &mut printer).await?;
     measure_searches(&mut replicas, args.seconds, "replicas", &mut printer).await?;
 
-    rate(&members.address, args.churn).await?;
+    set_churn(&members.address, args.churn).await?;
     measure_changes(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
     measure_searches(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
-    sizes(&mut replicas, "replicas/churn", &mut printer).await?;
+    print_resource_usage(&mut replicas, "replicas/churn", &mut printer).await?;
     let killed = replicas.pop().context("no replica is left")?;
-    let command = format!("hear {}", LISTENED.as_secs());
+    let command = format!("changes {}", FAILOVER_DURATION.as_secs());
     let (_, reports) = tokio::try_join!(
         async {
-            tokio::time::sleep(KILLED_AFTER).await;
+            tokio::time::sleep(KILL_AFTER).await;
             killed.kill().await
         },
-        each(&mut replicas, &command),
+        request_all(&mut replicas, &command),
     )?;
-    rate(&members.address, 0.0).await?;
-    let reports: Vec<Heard> = parsed(&reports)?;
+    set_churn(&members.address, 0.0).await?;
+    let reports: Vec<ChangeLatencies> = parse_all(&reports)?;
     let longest = reports.iter().flat_map(|report| &report.watch).max().copied().unwrap_or_default();
     printer.milliseconds("replicas/killed/longest-silence", longest)?;
     for replica in replicas {
@@ -118,62 +120,70 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
 }
 
 /// Sends a request to all replicas concurrently.
-async fn each(replicas: &mut [Part], line: &str) -> anyhow::Result<Vec<String>> {
-    try_join_all(replicas.iter_mut().map(|replica| replica.ask(line))).await
+async fn request_all(replicas: &mut [BenchProcess], line: &str) -> anyhow::Result<Vec<String>> {
+    try_join_all(replicas.iter_mut().map(|replica| replica.request(line))).await
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(lines: &[String]) -> anyhow::Result<Vec<T>> {
+/// Parses the responses of all replicas.
+fn parse_all<T: serde::de::DeserializeOwned>(lines: &[String]) -> anyhow::Result<Vec<T>> {
     Ok(lines.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
 }
 
-/// Prints the maximum of each value over all replicas.
-async fn sizes(replicas: &mut [Part], name: &str, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let reports: Vec<Size> = parsed(&each(replicas, "size").await?)?;
-    let most = |size: fn(&Size) -> u64| reports.iter().map(size).max().unwrap_or_default();
-    printer.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
-    printer.megabytes(&format!("{name}/text-index"), most(|size| size.text_index))?;
-    printer.megabytes(&format!("{name}/database"), most(|size| size.database))
+/// Prints the maximum resource usage over all replicas.
+async fn print_resource_usage(
+    replicas: &mut [BenchProcess],
+    name: &str,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    let reports: Vec<ResourceUsage> = parse_all(&request_all(replicas, "usage").await?)?;
+    let max = |field: fn(&ResourceUsage) -> u64| reports.iter().map(field).max().unwrap_or_default();
+    printer.megabytes(&format!("{name}/rss"), max(|usage| usage.resident))?;
+    printer.megabytes(&format!("{name}/text-index"), max(|usage| usage.text_index))?;
+    printer.megabytes(&format!("{name}/database"), max(|usage| usage.database))
 }
 
 /// Measures the searches of concurrent users on all replicas.
 async fn measure_searches(
-    replicas: &mut [Part],
+    replicas: &mut [BenchProcess],
     seconds: u64,
     name: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let latencies: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
+    let latencies: Vec<Vec<Duration>> = parse_all(&request_all(replicas, &format!("searches {seconds}")).await?)?;
     let all: Vec<Duration> = latencies.into_iter().flatten().collect();
-    let name = format!("{name}/users-{}", USERS * replicas.len());
+    let name = format!("{name}/users-{}", USERS_PER_REPLICA * replicas.len());
     printer.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
-    printer.spread(&name, all)
+    printer.print_percentiles(&name, all)
 }
 
+/// Measures the latencies of changes on all replicas.
 async fn measure_changes(
-    replicas: &mut [Part],
+    replicas: &mut [BenchProcess],
     seconds: u64,
     name: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let reports: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
+    let reports: Vec<ChangeLatencies> = parse_all(&request_all(replicas, &format!("changes {seconds}")).await?)?;
     let count = reports.len().max(1);
-    let all = reports.into_iter().fold(Heard::default(), |mut all, report| {
+    let all = reports.into_iter().fold(ChangeLatencies::default(), |mut all, report| {
         all.watch.extend(report.watch);
         all.text.extend(report.text);
         all
     });
     printer.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
-    printer.spread(&format!("{name}/change-to-watch"), all.watch)?;
-    printer.spread(&format!("{name}/change-to-text"), all.text)
+    printer.print_percentiles(&format!("{name}/change-to-watch"), all.watch)?;
+    printer.print_percentiles(&format!("{name}/change-to-text"), all.text)
 }
 
 /// Runs a replica with its text index in `dir`.
 pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
     let config = crowsnest_component_base::kubeconfig::config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
-    let why = InterestReason::ResourceRegistry("bench".to_owned());
-    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} must be a Postgres URL") };
+    let reason = InterestReason::ResourceRegistry("bench".to_owned());
+    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, reason };
+    let (StoreOptions::Postgres(postgres), _) = db.store()? else {
+        bail!("{DATABASE_VARIABLE} must be a Postgres URL")
+    };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
     let options = IndexOptions::new(dir);
@@ -181,10 +191,10 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     let interests = Interests::default();
     let interest = interests.declare(interest);
     let index = Index::open_with(fleet, options, interests).await?;
-    say("{}")?;
+    write_line("{}")?;
     let mut commands = stdin_lines();
     while let Some(line) = commands.next_line().await? {
-        say(&execute(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
+        write_line(&execute(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
     }
     index.stop().await;
     index.fleet().stop().await;
@@ -192,12 +202,13 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     Ok(())
 }
 
+/// Executes a request of the parent process and returns the response.
 async fn execute(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String> {
-    let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
+    let (command, number) = line.split_once(' ').unwrap_or((line, "0"));
     let number: u64 = number.parse()?;
-    Ok(match word {
+    Ok(match command {
         "complete" => {
-            complete(index, number as u32).await?;
+            wait_until_complete(index, number as u32).await?;
             "{}".to_owned()
         }
         "searchable" => {
@@ -205,30 +216,30 @@ async fn execute(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String
             index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
             "{}".to_owned()
         }
-        "size" => serde_json::to_string(&Size {
+        "usage" => serde_json::to_string(&ResourceUsage {
             resident: super::resident_bytes()?,
             text_index: size_of(&dir.join("text"))?,
             database: index.size().await?.bytes,
         })?,
-        "hear" => {
+        "changes" => {
             let (watch, text) = reads::latencies(index.clone(), Duration::from_secs(number)).await?;
-            serde_json::to_string(&Heard { watch, text })?
+            serde_json::to_string(&ChangeLatencies { watch, text })?
         }
-        "answer" => serde_json::to_string(&users(index, Duration::from_secs(number)).await?)?,
+        "searches" => serde_json::to_string(&search_concurrently(index, Duration::from_secs(number)).await?)?,
         _ => bail!("unknown request"),
     })
 }
 
 /// Search latencies of concurrent users, each searching continuously.
-async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
+async fn search_concurrently(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
-    let searches = (0..USERS).map(|user| async move {
+    let searches = (0..USERS_PER_REPLICA).map(|user| async move {
         let reader = UserInfo::new("reader", ["system:authenticated"]);
         let mut all = Vec::new();
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
             let began = Instant::now();
-            let response = index.searcher().search_all(reads::question(query, reader.clone())).await?;
+            let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
             all.push(began.elapsed());
             ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         }

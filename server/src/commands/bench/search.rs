@@ -12,18 +12,18 @@ use crowsnest_index::Index;
 use crowsnest_search::SuggestRequest;
 use tokio::process::Command;
 
-use super::super::keep::KeepArgs;
+use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
-use super::reads::{QUERIES, question};
-use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
+use super::environment::{BenchEnvironment, MembersProcess, PodArgs, set_churn, stop, wait_until_complete};
+use super::reads::{QUERIES, search_request};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct SearchArgs {
     #[command(flatten)]
     pods: PodArgs,
     /// Number of sequential searches
-    #[arg(long, default_value_t = 800)]
-    asks: usize,
+    #[arg(long = "asks", default_value_t = 800)]
+    searches: usize,
     /// Changes per second meanwhile
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
@@ -37,32 +37,32 @@ pub(super) struct SearchArgs {
     #[arg(long, value_name = "PROGRAM")]
     kubectl: Option<std::path::PathBuf>,
     #[command(flatten)]
-    keep: KeepArgs,
+    cache: CacheOptionsArgs,
 }
 
 /// The compared jq filter and search query.
-const TODAY: (&str, &str) = (
+const COMPARED_QUERY: (&str, &str) = (
     "kind:pod status:CrashLoopBackOff",
     ".items[] | select(any(.status.containerStatuses[]?; .state.waiting.reason == \"CrashLoopBackOff\")) | .metadata.name",
 );
 /// Partial queries for suggestions.
-const WRITTEN: [&str; 6] =
+const PARTIAL_QUERIES: [&str; 6] =
     ["kind:po", "status:", "kind:pod namespace:team-1", "image:app", "kind:pod label:app=app-1", "restarts:>1 node:"];
 /// Number of queries for the parser measurement.
-const PARSED: usize = 200_000;
+const PARSED_QUERIES: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
-    let stage = Stage::build(&args.pods).await?;
+    let environment = BenchEnvironment::build(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    parsed(&mut printer)?;
+    measure_parser(&mut printer)?;
     let began = Instant::now();
-    let (index, interest) = stage.open(&args.keep).await?;
-    complete(&index, args.pods.clusters).await?;
+    let (index, interest) = environment.open(&args.cache).await?;
+    wait_until_complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     printer.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
     let segments = index.metrics().text_segments.get();
-    super::at_rest().await?;
+    super::wait_until_idle().await?;
     printer.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
     printer.line("search/segments-before", segments as f64, "")?;
     printer.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
@@ -70,34 +70,36 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     printer.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-    measure_queries(&index, &tenant, "search/tenant", args.asks, &mut printer).await?;
-    others(&index, &tenant, "search/first", first(args.asks, 0), &mut printer).await?;
-    others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut printer).await?;
-    suggested(&index, &tenant, "search/suggest", args.asks, &mut printer).await?;
-    together(&index, args, "search", &mut printer).await?;
-    rate(&stage.members.address, args.churn).await?;
-    measure_queries(&index, &tenant, "search/churn/tenant", args.asks, &mut printer).await?;
-    others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut printer).await?;
-    suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut printer).await?;
-    together(&index, args, "search/churn", &mut printer).await?;
-    rate(&stage.members.address, 0.0).await?;
+    measure_queries(&index, &tenant, "search/tenant", args.searches, &mut printer).await?;
+    measure_distinct_queries(&index, &tenant, "search/first", distinct_queries(args.searches, 0), &mut printer).await?;
+    measure_distinct_queries(&index, &tenant, "search/mistaken", queries_without_hits(args.searches / 4), &mut printer)
+        .await?;
+    measure_suggestions(&index, &tenant, "search/suggest", args.searches, &mut printer).await?;
+    measure_concurrent_users(&index, args, "search", &mut printer).await?;
+    set_churn(&environment.members.address, args.churn).await?;
+    measure_queries(&index, &tenant, "search/churn/tenant", args.searches, &mut printer).await?;
+    measure_distinct_queries(&index, &tenant, "search/churn/first", distinct_queries(args.searches, 1), &mut printer)
+        .await?;
+    measure_suggestions(&index, &tenant, "search/churn/suggest", args.searches, &mut printer).await?;
+    measure_concurrent_users(&index, args, "search/churn", &mut printer).await?;
+    set_churn(&environment.members.address, 0.0).await?;
     // All changes must be searchable before results are compared.
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    today(&index, &stage.members, args, &mut printer).await?;
+    measure_kubectl_and_jq(&index, &environment.members, args, &mut printer).await?;
     stop(index, interest).await;
-    stage.clear().await
+    environment.clear().await
 }
 
-fn parsed(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
-    for nth in 0..PARSED {
+    for nth in 0..PARSED_QUERIES {
         let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query was rejected")?;
-        read.filter.terms(&mut |_| terms += 1);
+        read.filter.for_each_term(&mut |_| terms += 1);
     }
-    ensure!(terms > PARSED, "the queries have no terms");
-    printer.line("search/parser", PARSED as f64 / began.elapsed().as_secs_f64(), "queries/s")
+    ensure!(terms > PARSED_QUERIES, "the queries have no terms");
+    printer.line("search/parser", PARSED_QUERIES as f64 / began.elapsed().as_secs_f64(), "queries/s")
 }
 
 /// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
@@ -111,11 +113,11 @@ async fn measure_queries(
     let mut all = Vec::with_capacity(times);
     let mut of_each = vec![Vec::new(); QUERIES.len()];
     for nth in 0..times {
-        let took = ask(index, user, QUERIES[nth % QUERIES.len()]).await?;
+        let took = time_search(index, user, QUERIES[nth % QUERIES.len()]).await?;
         all.push(took);
         of_each[nth % QUERIES.len()].push(took);
     }
-    printer.spread(name, all)?;
+    printer.print_percentiles(name, all)?;
     for (query, mut times) in QUERIES.iter().zip(of_each) {
         times.sort_unstable();
         printer
@@ -125,7 +127,7 @@ async fn measure_queries(
 }
 
 /// Measures sequential, distinct searches.
-async fn others(
+async fn measure_distinct_queries(
     index: &Index,
     user: &UserInfo,
     name: &str,
@@ -134,13 +136,13 @@ async fn others(
 ) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for query in queries {
-        all.push(ask(index, user, &query).await?);
+        all.push(time_search(index, user, &query).await?);
     }
-    printer.spread(name, all)
+    printer.print_percentiles(name, all)
 }
 
 /// Distinct queries of the mix; each number occurs in some pods, and each salt gives other numbers.
-fn first(times: usize, salt: usize) -> impl Iterator<Item = String> {
+fn distinct_queries(times: usize, salt: usize) -> impl Iterator<Item = String> {
     (0..times).map(move |nth| {
         let number = (nth * 7 + salt) % 500;
         match nth % 8 {
@@ -157,22 +159,22 @@ fn first(times: usize, salt: usize) -> impl Iterator<Item = String> {
 }
 
 /// Queries without hits, for which suggestions are computed.
-fn mistaken(times: usize) -> impl Iterator<Item = String> {
+fn queries_without_hits(times: usize) -> impl Iterator<Item = String> {
     (0..times).map(|nth| match nth % 2 {
         0 => format!("kind:pod apq-{nth}"),
         _ => format!("status:CrashLoopBackOff node:nodes-{nth}"),
     })
 }
 
-async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
+async fn time_search(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    let response = index.searcher().search_all(question(query, user.clone())).await?;
+    let response = index.searcher().search_all(search_request(query, user.clone())).await?;
     let took = began.elapsed();
     ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
     Ok(took)
 }
 
-async fn suggested(
+async fn measure_suggestions(
     index: &Index,
     user: &UserInfo,
     name: &str,
@@ -181,21 +183,21 @@ async fn suggested(
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
     for nth in 0..times {
-        let query = WRITTEN[nth % WRITTEN.len()].to_owned();
+        let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
         let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
         let began = Instant::now();
         let suggestions = index.searcher().suggest(&request).await?;
         all.push(began.elapsed());
         ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
     }
-    printer.spread(name, all)
+    printer.print_percentiles(name, all)
 }
 
 /// Measures concurrent users, each searching continuously.
-async fn together(
+async fn measure_concurrent_users(
     index: &Index,
     args: &SearchArgs,
-    when: &str,
+    prefix: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
@@ -207,7 +209,7 @@ async fn together(
             let mut all = Vec::new();
             while Instant::now() < end {
                 let query = QUERIES[(user + all.len()) % QUERIES.len()];
-                all.push(ask(&index, &tenant, query).await?);
+                all.push(time_search(&index, &tenant, query).await?);
             }
             Ok::<_, anyhow::Error>(all)
         });
@@ -216,20 +218,20 @@ async fn together(
     while let Some(done) = users.join_next().await {
         all.extend(done??);
     }
-    let name = format!("{when}/users-{}", args.users);
+    let name = format!("{prefix}/users-{}", args.users);
     printer.line(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
-    printer.spread(&name, all)
+    printer.print_percentiles(&name, all)
 }
 
 /// Measures the same query with kubectl and jq, cluster by cluster.
-async fn today(
+async fn measure_kubectl_and_jq(
     index: &Index,
-    members: &Elsewhere,
+    members: &MembersProcess,
     args: &SearchArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let Some(kubectl) = &args.kubectl else { return Ok(()) };
-    let (question_today, filter) = TODAY;
+    let (query, filter) = COMPARED_QUERY;
     let began = Instant::now();
     let mut found = 0;
     for cluster in 0..args.pods.clusters {
@@ -248,7 +250,7 @@ async fn today(
     }
     printer.milliseconds("search/kubectl-and-jq", began.elapsed())?;
     let began = Instant::now();
-    let response = index.searcher().search_all(question(question_today, UserInfo::system())).await?;
+    let response = index.searcher().search_all(search_request(query, UserInfo::system())).await?;
     printer.milliseconds("search/same-question", began.elapsed())?;
     let total = response.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");

@@ -1,5 +1,5 @@
 //! `crowsnest bench writes`: counts the requests that the controllers send to the control plane for each Deployment,
-//! from its creation until its status is complete, with refused requests and CPU time.
+//! from its creation until its status is complete, with conflicts and CPU time.
 //!
 //! Control plane, controllers and simulated members are separate processes. The requests are read from the audit log
 //! of the control plane.
@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cache::MeasurementPrinter;
-use super::failover::joined;
-use super::parts::{CONTROLLERS, Part, member_name};
-use super::propagate::{create, ready};
+use super::failover::join_member;
+use super::processes::{BenchProcess, CONTROLLERS, member_name};
+use super::propagate::{create, wait_for_clusters};
 
 #[derive(Debug, Args)]
 pub(super) struct WritesArgs {
@@ -34,22 +34,22 @@ pub(super) struct WritesArgs {
     /// Number of replicas of each Deployment
     #[arg(long, default_value_t = 9)]
     replicas: usize,
-    /// Time in which deferred writes are still counted, in seconds
+    /// Time to wait for deferred writes after completion, in seconds
     #[arg(long, default_value_t = 15)]
     settle: u64,
 }
 
 const NAMESPACE: &str = "bench";
 /// Maximum number of concurrent requests of the benchmark.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// Interval between checks of the Deployments.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of every step.
-const PATIENCE: Duration = Duration::from_secs(900);
-/// HTTP status of a refused update of a changed object.
-const CONFLICT: u16 = 409;
+const STEP_TIMEOUT: Duration = Duration::from_secs(900);
+/// HTTP status of an update that is rejected because the object changed (409 Conflict).
+const CONFLICT_STATUS: u16 = 409;
 /// Verbs that only read.
-const READS: [&str; 3] = ["get", "list", "watch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 
 pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
@@ -60,43 +60,43 @@ pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let (simulated, kubeconfigs) = Part::simulated(args.members).await?;
+    let (simulated, kubeconfigs) = BenchProcess::simulated(args.members).await?;
     let (audit_log, kubeconfig) = (dir.join("audit.log"), dir.join("control-plane.kubeconfig"));
-    let control_plane = Part::audited_control_plane(&audit_log).await?;
-    std::fs::write(&kubeconfig, control_plane.reach()?.controllers_kubeconfig)?;
-    let mut controllers = Part::controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
-    let client = control_plane.reach()?.client().await?;
+    let control_plane = BenchProcess::audited_control_plane(&audit_log).await?;
+    std::fs::write(&kubeconfig, control_plane.connection()?.controllers_kubeconfig)?;
+    let mut controllers = BenchProcess::controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
+    let client = control_plane.connection()?.client().await?;
     for (number, file) in kubeconfigs.into_iter().enumerate() {
-        joined(&client, member_name(number + 1), file).await?;
+        join_member(&client, member_name(number + 1), file).await?;
     }
-    ready(&client, args.members).await?;
+    wait_for_clusters(&client, args.members).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     create(&client, "/api/v1/namespaces", &namespace).await?;
-    policy(&client).await?;
-    // The namespace must exist in all members first.
-    controllers.quiet().await?;
+    create_policy(&client).await?;
+    // Deployments can be applied only after the namespace exists in all members.
+    controllers.wait_until_idle().await?;
 
-    let (began, from, busy) = (Instant::now(), Timestamp::now(), controllers.busy()?);
-    deployments(&client, args).await?;
-    complete(&client, args).await?;
-    let settled = began.elapsed();
-    controllers.quiet().await?;
+    let (began, from, cpu_before) = (Instant::now(), Timestamp::now(), controllers.cpu_time()?);
+    create_deployments(&client, args).await?;
+    wait_for_deployments(&client, args).await?;
+    let completed_after = began.elapsed();
+    controllers.wait_until_idle().await?;
     tokio::time::sleep(Duration::from_secs(args.settle)).await;
-    let (until, cpu) = (Timestamp::now(), controllers.busy()? - busy);
-    let resident = controllers.quiet().await?.peak;
+    let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
+    let resident = controllers.wait_until_idle().await?.peak;
     controllers.stop().await?;
     control_plane.stop().await?;
     simulated.stop().await?;
 
-    printer.line("writes/complete", settled.as_secs_f64(), "s")?;
+    printer.line("writes/complete", completed_after.as_secs_f64(), "s")?;
     printer.line("writes/controllers-cpu", cpu.as_secs_f64(), "s")?;
     printer.megabytes("writes/controllers-peak-rss", resident)?;
     let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
-    print(&count(&log, (from, until))?, args.deployments, printer)
+    print_counts(&count_requests(&log, (from, until))?, args.deployments, printer)
 }
 
 /// Creates a policy that divides all Deployments of the namespace over all members.
-async fn policy(client: &Client) -> anyhow::Result<()> {
+async fn create_policy(client: &Client) -> anyhow::Result<()> {
     let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
@@ -112,13 +112,13 @@ async fn policy(client: &Client) -> anyhow::Result<()> {
         .await
 }
 
-async fn deployments(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
+async fn create_deployments(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
-    let creating = (0..args.deployments).map(|number| {
+    let requests = (0..args.deployments).map(|number| {
         let path = &path;
         async move { create(client, path, &deployment(number, args.replicas)).await }
     });
-    stream::iter(creating).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
 }
 
 fn deployment(number: usize, replicas: usize) -> Value {
@@ -133,22 +133,22 @@ fn deployment(number: usize, replicas: usize) -> Value {
 }
 
 /// Waits until the templates' statuses show all replicas as ready.
-async fn complete(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
+async fn wait_for_deployments(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     let is_complete = |deployment: &&Deployment| {
         let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
         usize::try_from(ready) == Ok(args.replicas)
     };
-    let looking = async {
+    let polling = async {
         while api.list(&Default::default()).await?.iter().filter(is_complete).count() < args.deployments {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, looking).await.context("the Deployments did not become ready")?
+    tokio::time::timeout(STEP_TIMEOUT, polling).await.context("the Deployments did not become ready")?
 }
 
-/// An event of the audit log.
+/// The fields of an audit event (`audit.k8s.io/v1`) that are counted.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditEvent {
@@ -183,7 +183,7 @@ struct AuditStatus {
 /// Verb and resource of requests.
 type RequestKind = (String, String);
 
-/// Numbers of requests and of those refused as conflicts.
+/// Number of requests, and how many of them failed with 409 Conflict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RequestCount {
     requests: usize,
@@ -191,7 +191,10 @@ struct RequestCount {
 }
 
 /// Counts the requests of the controllers in a time range.
-fn count(log: &str, (from, until): (Timestamp, Timestamp)) -> anyhow::Result<BTreeMap<RequestKind, RequestCount>> {
+fn count_requests(
+    log: &str,
+    (from, until): (Timestamp, Timestamp),
+) -> anyhow::Result<BTreeMap<RequestKind, RequestCount>> {
     let mut counts: BTreeMap<RequestKind, RequestCount> = BTreeMap::new();
     for line in log.lines() {
         let event: AuditEvent = serde_json::from_str(line).context("cannot read the audit log")?;
@@ -208,31 +211,31 @@ fn count(log: &str, (from, until): (Timestamp, Timestamp)) -> anyhow::Result<BTr
         }
         let count = counts.entry((event.verb, resource)).or_default();
         count.requests += 1;
-        count.conflicts += usize::from(event.response_status.is_some_and(|status| status.code == CONFLICT));
+        count.conflicts += usize::from(event.response_status.is_some_and(|status| status.code == CONFLICT_STATUS));
     }
     Ok(counts)
 }
 
-fn print(
+fn print_counts(
     counts: &BTreeMap<RequestKind, RequestCount>,
     deployments: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let unit = "requests/Deployment";
-    let each = |requests: usize| requests as f64 / deployments as f64;
+    let per_deployment = |requests: usize| requests as f64 / deployments as f64;
     let (mut writes, mut events, mut reads, mut conflicts) = (0, 0, 0, 0);
     for ((verb, resource), count) in counts {
-        printer.line(&format!("writes/{verb}/{resource}"), each(count.requests), unit)?;
+        printer.line(&format!("writes/{verb}/{resource}"), per_deployment(count.requests), unit)?;
         conflicts += count.conflicts;
-        match READS.contains(&verb.as_str()) {
+        match READ_VERBS.contains(&verb.as_str()) {
             true => reads += count.requests,
             false => writes += count.requests,
         }
         events += if resource == "events" { count.requests } else { 0 };
     }
-    printer.line("writes/events", each(events), unit)?;
-    printer.line("writes/all", each(writes), unit)?;
-    printer.line("writes/reads", each(reads), unit)?;
+    printer.line("writes/events", per_deployment(events), unit)?;
+    printer.line("writes/all", per_deployment(writes), unit)?;
+    printer.line("writes/reads", per_deployment(reads), unit)?;
     printer.line("writes/conflicts", conflicts as f64, "requests")
 }
 
@@ -261,9 +264,9 @@ mod tests {
             line(CONTROLLERS, "patch", "work.karmada.io", "works", "status", 200, "20"),
         ];
         let [from, until] = ["10", "20"].map(|at| format!("2026-01-01T00:00:{at}Z").parse().unwrap());
-        let counts = count(&log.join("\n"), (from, until)).unwrap();
+        let counts = count_requests(&log.join("\n"), (from, until)).unwrap();
         let mut printer = MeasurementPrinter { out: Vec::new() };
-        print(&counts, 2, &mut printer).unwrap();
+        print_counts(&counts, 2, &mut printer).unwrap();
         let expected = "\
             writes/create/events 0.50 requests/Deployment\n\
             writes/get/secrets 0.50 requests/Deployment\n\

@@ -18,14 +18,14 @@ use clap_complete::env::Shells;
 use crate::commands::Cli;
 
 /// Environment variable by which a completion script requests candidates.
-const ASKS: &str = "COMPLETE";
+const COMPLETION_VARIABLE: &str = "COMPLETE";
 /// Prefix of the programs that kubectl runs to complete a plugin.
-const OF_KUBECTL: &str = "kubectl_complete-";
+const KUBECTL_COMPLETION_PREFIX: &str = "kubectl_complete-";
 /// Directive for kubectl: no file names.
 const NO_FILES: &str = ":4";
 
 /// Program names and the commands that users see.
-const CALLED: [(&str, &str); 3] =
+const PLUGIN_COMMANDS: [(&str, &str); 3] =
     [("kubectl-crowsnest", "kubectl crowsnest"), ("kubectl-karmada", "kubectl karmada"), ("karmadactl", "karmadactl")];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,15 +60,21 @@ pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let shell = args.shell.as_ref().context("specify a shell, or --plugin FOLDER")?;
-    let called = std::env::args_os().next().unwrap_or_default();
+    let program = std::env::args_os().next().unwrap_or_default();
     // A program started by its path is completed by that path.
-    let by_path = Path::new(&called).components().count() > 1;
-    let completer = if by_path { std::env::current_exe().context("cannot find this program")? } else { called.into() };
+    let by_path = Path::new(&program).components().count() > 1;
+    let completer = if by_path { std::env::current_exe().context("cannot find this program")? } else { program.into() };
     let name = shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let shells = Shells::builtins();
     let shell = shells.completer(&name).ok_or_else(|| anyhow!("unsupported shell {name}"))?;
     let mut script = Vec::new();
-    shell.write_registration(ASKS, "crowsnest", "crowsnest", &completer.to_string_lossy(), &mut script)?;
+    shell.write_registration(
+        COMPLETION_VARIABLE,
+        "crowsnest",
+        "crowsnest",
+        &completer.to_string_lossy(),
+        &mut script,
+    )?;
     std::io::stdout().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -94,33 +100,33 @@ fn link(program: &Path, folder: &Path) -> anyhow::Result<()> {
 
 /// The command tree, named as the program was called.
 pub(crate) fn command() -> Command {
-    match called(&std::env::args_os().next().unwrap_or_default()) {
-        Some(name) => renamed(Cli::command().bin_name(name), name),
+    match plugin_command_name(&std::env::args_os().next().unwrap_or_default()) {
+        Some(name) => rename_command(Cli::command().bin_name(name), name),
         None => Cli::command(),
     }
 }
 
 /// The command that users know the program by, if it is a plugin.
-fn called(program: &OsStr) -> Option<&'static str> {
+fn plugin_command_name(program: &OsStr) -> Option<&'static str> {
     let name = Path::new(program).file_stem()?.to_string_lossy();
-    CALLED.iter().find(|(file, _)| *file == name).map(|(_, called)| *called)
+    PLUGIN_COMMANDS.iter().find(|(file, _)| *file == name).map(|(_, command)| *command)
 }
 
 /// Renames the command in usage and examples.
-fn renamed(command: Command, name: &str) -> Command {
+fn rename_command(command: Command, name: &str) -> Command {
     let help = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
     let command = match help {
         Some(help) => command.after_help(help),
         None => command,
     };
-    command.mut_subcommands(|command| renamed(command, name))
+    command.mut_subcommands(|command| rename_command(command, name))
 }
 
-/// Answers a completion request of a shell or kubectl; false if this is none.
-pub(crate) fn answered() -> anyhow::Result<bool> {
+/// Handles a completion request of a shell or kubectl; false if the command line is not such a request.
+pub(crate) fn handle_request() -> anyhow::Result<bool> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let program = words.first().and_then(|program| Path::new(program).file_stem()).unwrap_or_default();
-    let for_kubectl = program.to_string_lossy().starts_with(OF_KUBECTL);
+    let for_kubectl = program.to_string_lossy().starts_with(KUBECTL_COMPLETION_PREFIX);
     if for_kubectl {
         words[0] = "crowsnest".into();
         let last = words.len() - 1;
@@ -137,22 +143,23 @@ pub(crate) fn answered() -> anyhow::Result<bool> {
         return Ok(true);
     }
     let folder = std::env::current_dir().ok();
-    let answered = CompleteEnv::with_factory(live_command).var(ASKS).try_complete(words, folder.as_deref());
-    answered.map_err(|error| anyhow!("{error}"))
+    let result =
+        CompleteEnv::with_factory(live_command).var(COMPLETION_VARIABLE).try_complete(words, folder.as_deref());
+    result.map_err(|error| anyhow!("{error}"))
 }
 
 fn live_command() -> Command {
-    with_names(Cli::command())
+    add_live_completion(Cli::command())
 }
 
 /// Adds live completion to arguments that name objects.
-fn with_names(command: Command) -> Command {
+fn add_live_completion(command: Command) -> Command {
     let of = command.get_name().to_owned();
-    let command = command.mut_args(|arg| named(arg, &of));
-    command.mut_subcommands(with_names)
+    let command = command.mut_args(|arg| add_completer(arg, &of));
+    command.mut_subcommands(add_live_completion)
 }
 
-fn named(arg: Arg, command: &str) -> Arg {
+fn add_completer(arg: Arg, command: &str) -> Arg {
     let completer = match (arg.get_id().as_str(), command) {
         ("cluster" | "clusters" | "with", _) | ("name", "cordon" | "uncordon" | "unjoin" | "unregister") => {
             ArgValueCompleter::new(live::clusters)
@@ -169,8 +176,8 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("name", "nodes") => ArgValueCompleter::new(live::nodes),
         ("about", "events") => ArgValueCompleter::new(live::objects),
         ("context", _) => ArgValueCompleter::new(live::contexts),
-        ("arguments", "taint") => ArgValueCompleter::new(live::tainted),
-        ("arguments", _) => ArgValueCompleter::new(live::of_kubectl),
+        ("arguments", "taint") => ArgValueCompleter::new(live::taint_arguments),
+        ("arguments", _) => ArgValueCompleter::new(live::kubectl_arguments),
         _ => return arg,
     };
     arg.add(completer)
@@ -185,7 +192,7 @@ mod tests {
     #[case("/usr/local/bin/kubectl-karmada", Some("kubectl karmada"))]
     #[case("/opt/crowsnest", None)]
     fn program_names_become_commands(#[case] program: &str, #[case] expected: Option<&str>) {
-        assert_eq!(called(OsStr::new(program)), expected);
+        assert_eq!(plugin_command_name(OsStr::new(program)), expected);
     }
 
     #[test]
@@ -205,7 +212,7 @@ mod tests {
 
     #[test]
     fn usage_and_examples_use_the_command_name() {
-        let mut command = renamed(Cli::command().bin_name("kubectl crowsnest"), "kubectl crowsnest");
+        let mut command = rename_command(Cli::command().bin_name("kubectl crowsnest"), "kubectl crowsnest");
         command.build();
         let search = command.find_subcommand_mut("search").unwrap().render_help().to_string();
         assert!(search.contains("Usage: kubectl crowsnest search"), "{search}");
@@ -252,7 +259,7 @@ mod tests {
         words.into_iter().chain(word).collect()
     }
 
-    fn understands(line: &str) {
+    fn assert_parses(line: &str) {
         let read = Cli::command().try_get_matches_from(words(line));
         assert!(read.is_ok(), "{line}: {:?} {}", words(line), read.map(drop).unwrap_err());
     }
@@ -265,7 +272,7 @@ mod tests {
         while let Some(command) = all.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples = help.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest "));
-            examples.filter(|line| !line.contains('…')).for_each(understands);
+            examples.filter(|line| !line.contains('…')).for_each(assert_parses);
             all.extend(command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned());
         }
     }
@@ -276,7 +283,7 @@ mod tests {
         let examples: Vec<&str> =
             document.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest ")).collect();
         assert!(examples.len() > 30, "{examples:?}");
-        examples.into_iter().filter(|line| !line.contains('…')).for_each(understands);
+        examples.into_iter().filter(|line| !line.contains('…')).for_each(assert_parses);
     }
 
     #[test]

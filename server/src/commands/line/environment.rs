@@ -9,10 +9,10 @@ use clap::{Arg, ArgMatches, Command};
 const PREFIX: &str = "CROWSNEST_";
 /// Long-running commands, configured by files and variables.
 const DAEMONS: [&str; 3] = ["serve", "agent", "estimator"];
-/// Known variables that belong to no flag.
-const BESIDE_FLAGS: [&str; 2] = ["CROWSNEST_LOG", "CROWSNEST_PAGER"];
-/// Variables of the build and the tests, which may start this program.
-const OF_DEVELOPERS: [&str; 13] = [
+/// Variables of this program that no flag has.
+const VARIABLES_WITHOUT_FLAG: [&str; 2] = ["CROWSNEST_LOG", "CROWSNEST_PAGER"];
+/// Variables of the build and the tests. They are ignored, because tests start this program.
+const DEVELOPMENT_VARIABLES: [&str; 13] = [
     "CROWSNEST_BINARY",
     "CROWSNEST_CHROMIUM",
     "CROWSNEST_COMMIT",
@@ -27,41 +27,41 @@ const OF_DEVELOPERS: [&str; 13] = [
     "CROWSNEST_WEB",
     "CROWSNEST_WEB_DIR",
 ];
-/// Prefixes of such variables.
-const FAMILIES_OF_DEVELOPERS: [&str; 4] =
+/// Prefixes of further variables of the build and the tests.
+const DEVELOPMENT_PREFIXES: [&str; 4] =
     ["CROWSNEST_CRASH_", "CROWSNEST_FAULT_", "CROWSNEST_FLEET_", "CROWSNEST_GROUND"];
 
 /// Returns an error if a daemon is started with unknown variables.
-pub(in crate::commands) fn refused(
+pub(in crate::commands) fn unknown_variables_error(
     root: &Command,
     matches: &ArgMatches,
     names: impl IntoIterator<Item = String>,
 ) -> Option<clap::Error> {
     let (name, _) = matches.subcommand()?;
     let daemon = root.find_subcommand(name).filter(|_| DAEMONS.contains(&name))?;
-    let ours = names.into_iter().filter(|name| name.starts_with(PREFIX)).collect();
-    let unknown = unknown(root, &ours);
+    let set = names.into_iter().filter(|name| name.starts_with(PREFIX)).collect();
+    let unknown = unknown_variables(root, &set);
     let own = variables(daemon);
     let lines: Vec<String> = unknown.into_iter().map(|unknown| describe_unknown(daemon, unknown, &own)).collect();
     (!lines.is_empty()).then(|| clap::Error::raw(ErrorKind::UnknownArgument, lines.concat()))
 }
 
 fn describe_unknown(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
-    let what = match nearest(unknown, own) {
+    let hint = match nearest(unknown, own) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("`crowsnest {} --help` lists all variables", daemon.get_name()),
     };
-    format!("unknown environment variable {unknown}: {what}\n")
+    format!("unknown environment variable {unknown}: {hint}\n")
 }
 
-/// Variables that no command and no known tool reads.
-fn unknown<'n>(root: &Command, names: &'n BTreeSet<String>) -> Vec<&'n str> {
+/// Variables that neither a command nor the build and the tests read.
+fn unknown_variables<'n>(root: &Command, names: &'n BTreeSet<String>) -> Vec<&'n str> {
     let mut known = variables(root);
-    known.extend(BESIDE_FLAGS.into_iter().chain(OF_DEVELOPERS).map(str::to_owned));
+    known.extend(VARIABLES_WITHOUT_FLAG.into_iter().chain(DEVELOPMENT_VARIABLES).map(str::to_owned));
     let is_known = |name: &str| {
         known.contains(name)
-            || FAMILIES_OF_DEVELOPERS.iter().any(|family| name.starts_with(family))
-            || is_of_a_service(name, names)
+            || DEVELOPMENT_PREFIXES.iter().any(|family| name.starts_with(family))
+            || is_service_variable(name, names)
     };
     names.iter().map(String::as_str).filter(|name| !is_known(name)).collect()
 }
@@ -72,24 +72,24 @@ fn variables(command: &Command) -> BTreeSet<String> {
     own.chain(command.get_subcommands().flat_map(variables)).collect()
 }
 
-/// Kubelets set variables such as `CROWSNEST_DB_SERVICE_HOST` and `CROWSNEST_DB_PORT` for a Service named
-/// `crowsnest-db`.
-fn is_of_a_service(name: &str, all: &BTreeSet<String>) -> bool {
-    let behind = |mark: &str| {
-        let mut places = name.match_indices(mark).map(|(at, _)| &name[..at]);
-        places.any(|service| all.contains(&format!("{service}_SERVICE_HOST")))
+/// True for variables that kubelets set for Services, such as `CROWSNEST_DB_SERVICE_HOST` and `CROWSNEST_DB_PORT` for
+/// the Service `crowsnest-db`.
+fn is_service_variable(name: &str, all: &BTreeSet<String>) -> bool {
+    let has_service_before = |separator: &str| {
+        let mut services = name.match_indices(separator).map(|(at, _)| &name[..at]);
+        services.any(|service| all.contains(&format!("{service}_SERVICE_HOST")))
     };
-    behind("_SERVICE_") || behind("_PORT")
+    has_service_before("_SERVICE_") || has_service_before("_PORT")
 }
 
-/// The most similar known variable.
+/// The most similar known variable, if at most a third of the characters differ.
 fn nearest<'n>(name: &str, known: &'n BTreeSet<String>) -> Option<&'n str> {
-    let far = |other: &str| {
+    let distance_to = |other: &str| {
         let (one, other) = (name.trim_start_matches(PREFIX), other.trim_start_matches(PREFIX));
         (strsim::osa_distance(one, other), one.len().max(other.len()))
     };
-    let measured = known.iter().map(|other| (far(other), other));
-    let ((distance, length), other) = measured.min_by_key(|((distance, _), _)| *distance)?;
+    let distances = known.iter().map(|other| (distance_to(other), other));
+    let ((distance, length), other) = distances.min_by_key(|((distance, _), _)| *distance)?;
     (distance * 3 <= length).then_some(other)
 }
 
@@ -104,7 +104,8 @@ mod tests {
     fn error_of(line: &str, names: &[&str]) -> Option<String> {
         let root = Cli::command();
         let matches = root.clone().try_get_matches_from(line.split_whitespace()).unwrap();
-        refused(&root, &matches, names.iter().map(|name| (*name).to_owned())).map(|error| error.to_string())
+        unknown_variables_error(&root, &matches, names.iter().map(|name| (*name).to_owned()))
+            .map(|error| error.to_string())
     }
 
     /// Every flag of a daemon has an environment variable of its own name.
@@ -112,31 +113,31 @@ mod tests {
     fn each_flag_has_a_variable() {
         let mut root = Cli::command();
         root.build();
-        let mut wrong = Vec::new();
+        let mut mismatches = Vec::new();
         for daemon in DAEMONS {
             let flags = root.find_subcommand(daemon).unwrap().get_arguments();
             for (flag, name) in flags.filter_map(|flag| Some((flag, flag.get_long()?))) {
                 let expected = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
                 let found = flag.get_env().map(|env| env.to_string_lossy().into_owned());
                 if !["help", "verbose"].contains(&name) && found.as_ref() != Some(&expected) {
-                    wrong.push(format!("{daemon} --{name}: {found:?}"));
+                    mismatches.push(format!("{daemon} --{name}: {found:?}"));
                 }
             }
         }
-        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert!(mismatches.is_empty(), "{mismatches:#?}");
     }
 
     #[rstest]
-    #[case::a_flag("x serve", &["CROWSNEST_LISTEN", "HOME"], None)]
-    #[case::of_another_command("x serve", &["CROWSNEST_UI_URL", "CROWSNEST_TOKEN"], None)]
-    #[case::no_flag("x serve", &["CROWSNEST_LOG", "CROWSNEST_PAGER"], None)]
-    #[case::a_test("x serve", &["CROWSNEST_KUBECTL", "CROWSNEST_CRASH_SEED"], None)]
-    #[case::a_slip("x serve", &["CROWSNEST_LISTN"], Some("unknown environment variable CROWSNEST_LISTN: did you mean CROWSNEST_LISTEN?"))]
-    #[case::of_the_agent("x agent --cluster-name m1 --karmada-kubeconfig cp", &["CROWSNEST_CLUSTERNAME"], Some("did you mean CROWSNEST_CLUSTER_NAME?"))]
-    #[case::nothing_near("x serve", &["CROWSNEST_PASSPHRASE"], Some("`crowsnest serve --help` lists all variables"))]
+    #[case::flag("x serve", &["CROWSNEST_LISTEN", "HOME"], None)]
+    #[case::variable_of_another_command("x serve", &["CROWSNEST_UI_URL", "CROWSNEST_TOKEN"], None)]
+    #[case::variable_without_flag("x serve", &["CROWSNEST_LOG", "CROWSNEST_PAGER"], None)]
+    #[case::test_variable("x serve", &["CROWSNEST_KUBECTL", "CROWSNEST_CRASH_SEED"], None)]
+    #[case::typo("x serve", &["CROWSNEST_LISTN"], Some("unknown environment variable CROWSNEST_LISTN: did you mean CROWSNEST_LISTEN?"))]
+    #[case::agent("x agent --cluster-name m1 --karmada-kubeconfig cp", &["CROWSNEST_CLUSTERNAME"], Some("did you mean CROWSNEST_CLUSTER_NAME?"))]
+    #[case::no_similar_variable("x serve", &["CROWSNEST_PASSPHRASE"], Some("`crowsnest serve --help` lists all variables"))]
     #[case::no_daemon("x get pods", &["CROWSNEST_LISTN"], None)]
-    #[case::a_service("x serve", &["CROWSNEST_A_SERVICE_HOST", "CROWSNEST_A_SERVICE_PORT_API", "CROWSNEST_A_PORT", "CROWSNEST_A_PORT_80_TCP_ADDR"], None)]
-    #[case::no_service("x serve", &["CROWSNEST_A_PORT"], Some("CROWSNEST_A_PORT"))]
+    #[case::service_variable("x serve", &["CROWSNEST_A_SERVICE_HOST", "CROWSNEST_A_SERVICE_PORT_API", "CROWSNEST_A_PORT", "CROWSNEST_A_PORT_80_TCP_ADDR"], None)]
+    #[case::no_such_service("x serve", &["CROWSNEST_A_PORT"], Some("CROWSNEST_A_PORT"))]
     fn unknown_variables_are_rejected(#[case] line: &str, #[case] names: &[&str], #[case] expected: Option<&str>) {
         let error = error_of(line, names);
         assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
@@ -149,12 +150,12 @@ mod tests {
         assert_eq!(error.lines().count(), 2, "{error}");
     }
 
-    /// Values of repeatable flags are separated in one variable.
+    /// A variable can contain several values of a repeatable flag.
     #[rstest]
     #[case("--oidc-required-claim=a=1,b=2", "[(\"a\", \"1\"), (\"b\", \"2\")]")]
     #[case(
         "--tls-sni-cert-key=a.crt,a.key;b.crt,b.key",
-        "[Pair([\"a.crt\", \"a.key\"]), Pair([\"b.crt\", \"b.key\"])]"
+        "[CertificateKeyPair([\"a.crt\", \"a.key\"]), CertificateKeyPair([\"b.crt\", \"b.key\"])]"
     )]
     fn variables_hold_several_values(#[case] flag: &str, #[case] expected: &str) {
         let matches = Cli::command().try_get_matches_from(["x", "serve", flag]).unwrap();

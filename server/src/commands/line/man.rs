@@ -31,13 +31,13 @@ pub(crate) fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     command.build();
-    let mut wanted = &command;
+    let mut selected = &command;
     for name in &args.command {
-        let found = wanted.find_subcommand(name);
-        wanted = found.ok_or_else(|| anyhow!("unknown command {name:?}; `crowsnest --help` lists the commands"))?;
+        let found = selected.find_subcommand(name);
+        selected = found.ok_or_else(|| anyhow!("unknown command {name:?}; `crowsnest --help` lists the commands"))?;
     }
     let mut page = Vec::new();
-    Man::new(wanted.clone()).render(&mut page).context("cannot write the page")?;
+    Man::new(selected.clone()).render(&mut page).context("cannot write the page")?;
     std::io::stdout().write_all(&page)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,26 +11,26 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
 
 /// The flag that names the file.
-pub(in crate::commands) const FLAG: &str = "config";
+pub(in crate::commands) const CONFIG_FLAG: &str = "config";
 /// Flags that a file cannot set.
-const NOT_IN_A_FILE: [&str; 4] = [FLAG, "help", "verbose", "version"];
+const EXCLUDED_FLAGS: [&str; 4] = [CONFIG_FLAG, "help", "verbose", "version"];
 
 /// Arguments that the file adds to a command line; empty if no file is named. Required flags may be in the file, so
 /// only the combination is validated.
-pub(in crate::commands) fn added(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
+pub(in crate::commands) fn read_arguments(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Ok(Vec::new()) };
     let Some((name, sub_matches)) = matches.subcommand() else { return Ok(Vec::new()) };
-    let path = sub_matches.try_get_one::<PathBuf>(FLAG).ok().flatten();
+    let path = sub_matches.try_get_one::<PathBuf>(CONFIG_FLAG).ok().flatten();
     let (Some(path), Some(command)) = (path, command.find_subcommand(name)) else { return Ok(Vec::new()) };
-    let refused = |why: String| {
-        let text = format!("--{FLAG} {}: {why}\n", path.display());
+    let to_error = |why: String| {
+        let text = format!("--{CONFIG_FLAG} {}: {why}\n", path.display());
         clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
     };
-    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    words(command, sub_matches, &text).map_err(refused)
+    let text = std::fs::read_to_string(path).map_err(|error| to_error(error.to_string()))?;
+    file_arguments(command, sub_matches, &text).map_err(to_error)
 }
 
-fn words(command: &Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
+fn file_arguments(command: &Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
@@ -39,18 +39,18 @@ fn words(command: &Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsSt
     let mut words = Vec::new();
     for (key, value) in settings.unwrap_or_default() {
         let flag = command.get_arguments().find(|arg| arg.get_long() == Some(key.as_str()));
-        let Some(flag) = flag.filter(|_| !NOT_IN_A_FILE.contains(&key.as_str())) else {
+        let Some(flag) = flag.filter(|_| !EXCLUDED_FLAGS.contains(&key.as_str())) else {
             return Err(format!("unknown key {key:?}: keys must be flag names without --"));
         };
         let source = matches.value_source(flag.get_id().as_str());
         if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
-            words.extend(words_of(flag, &key, &value)?.into_iter().map(OsString::from));
+            words.extend(flag_arguments(flag, &key, &value)?.into_iter().map(OsString::from));
         }
     }
     Ok(words)
 }
 
-fn words_of(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String> {
+fn flag_arguments(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String> {
     if !flag.get_action().takes_values() {
         return match value {
             Value::Bool(true) => Ok(vec![format!("--{key}")]),
@@ -62,20 +62,20 @@ fn words_of(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String>
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Array(values) => {
-            let values: Vec<String> = values.iter().map(|value| scalar(key, value)).collect::<Result<_, _>>()?;
+            let values: Vec<String> = values.iter().map(|value| format_scalar(key, value)).collect::<Result<_, _>>()?;
             match each {
                 true => Ok(values.into_iter().map(|value| format!("--{key}={value}")).collect()),
                 false => {
-                    let between = flag.get_value_delimiter().unwrap_or(',').to_string();
-                    Ok(vec![format!("--{key}={}", values.join(&between))])
+                    let delimiter = flag.get_value_delimiter().unwrap_or(',').to_string();
+                    Ok(vec![format!("--{key}={}", values.join(&delimiter))])
                 }
             }
         }
-        value => Ok(vec![format!("--{key}={}", scalar(key, value)?)]),
+        value => Ok(vec![format!("--{key}={}", format_scalar(key, value)?)]),
     }
 }
 
-fn scalar(key: &str, value: &Value) -> Result<String, String> {
+fn format_scalar(key: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
@@ -102,8 +102,8 @@ mod tests {
 
     #[rstest]
     #[case("serve --listen a", "key: b", Ok("--key=b"))]
-    #[case::what_only_the_file_has("serve", "must: b\nkey: c\nlisten: d", Ok("--key=c --listen=d --must=b"))]
-    #[case::what_makes_no_sense_at_all("serve --no-such-flag", "key: b", Ok(""))]
+    #[case::flags_only_in_the_file("serve", "must: b\nkey: c\nlisten: d", Ok("--key=c --listen=d --must=b"))]
+    #[case::invalid_command_line("serve --no-such-flag", "key: b", Ok(""))]
     #[case("serve", "kee: b", Err("unknown key \"kee\""))]
     fn line_and_file_are_validated_together(
         #[case] line: &str,
@@ -121,7 +121,7 @@ mod tests {
         let command = Command::new("x").subcommand(Command::new("serve").args(flags));
         let mut words: Vec<OsString> = ["x"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
         words.extend(["--config".into(), file.path().into()]);
-        match (added(&command, &words), expected) {
+        match (read_arguments(&command, &words), expected) {
             (Ok(words), Ok(expected)) => {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
                 assert_eq!(words.join(" "), expected);
@@ -139,17 +139,17 @@ mod tests {
     )]
     #[case("listen: 7\non: false", "", Ok("--listen=7"))]
     #[case("", "", Ok(""))]
-    #[case::as_the_flag_parts_them("files: [\"a,b\", \"c,d\"]", "", Ok("--files=a,b;c,d"))]
-    #[case::the_command_line_goes_before("listen: a\nroles: b", "--listen c", Ok("--roles=b"))]
+    #[case::value_delimiter("files: [\"a,b\", \"c,d\"]", "", Ok("--files=a,b;c,d"))]
+    #[case::command_line_takes_precedence("listen: a\nroles: b", "--listen c", Ok("--roles=b"))]
     #[case("lisen: a", "", Err("unknown key \"lisen\""))]
-    #[case::no_file_names_a_file("config: b", "", Err("unknown key \"config\""))]
+    #[case::nested_config_file("config: b", "", Err("unknown key \"config\""))]
     #[case("on: maybe", "", Err("on must be true or false"))]
     #[case("listen: {host: a}", "", Err("listen must be a value or a list of values"))]
     #[case("- listen", "", Err("expected a mapping of flags"))]
     fn files_set_flags(#[case] text: &str, #[case] arguments: &str, #[case] expected: Result<&str, &str>) {
         let line = ["serve"].into_iter().chain(arguments.split_whitespace());
         let matches = command().try_get_matches_from(line).unwrap();
-        let words = words(&command(), &matches, text);
+        let words = file_arguments(&command(), &matches, text);
         match (words, expected) {
             (Ok(words), Ok(expected)) => {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crowsnest_cli::reach::reason;
+use crowsnest_cli::clients::reason;
 
 /// A bootstrap token `<id>.<secret>`; `Debug` hides the secret.
 #[derive(Clone)]
@@ -48,9 +48,9 @@ impl FromStr for Token {
 
 /// SHA-256 hash of a CA's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pin(String);
+pub(super) struct CaHash(String);
 
-impl FromStr for Pin {
+impl FromStr for CaHash {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -64,9 +64,9 @@ impl FromStr for Pin {
 
 /// The trusted certificate authorities.
 #[derive(Debug, Clone)]
-pub(super) enum Pins {
-    Of(Vec<Pin>),
-    Anybody,
+pub(super) enum TrustedCas {
+    Hashes(Vec<CaHash>),
+    Any,
 }
 
 /// A verified control plane.
@@ -97,28 +97,28 @@ pub(super) async fn discover(
     endpoint: &str,
     proxy: Option<http::Uri>,
     token: &Token,
-    pins: &Pins,
+    trusted_cas: &TrustedCas,
 ) -> anyhow::Result<ControlPlane> {
     let server: http::Uri = format!("https://{}", endpoint.trim_start_matches("https://"))
         .parse()
         .with_context(|| format!("invalid address {endpoint:?}: expected HOST:PORT"))?;
-    let mut stranger = Config::new(server.clone());
+    let mut unverified_config = Config::new(server.clone());
     // This response is trusted only if it is signed with the token.
-    stranger.accept_invalid_certs = true;
-    stranger.proxy_url.clone_from(&proxy);
-    let cluster_info = info(&Client::try_from(stranger)?, endpoint).await?;
+    unverified_config.accept_invalid_certs = true;
+    unverified_config.proxy_url.clone_from(&proxy);
+    let cluster_info = read_cluster_info(&Client::try_from(unverified_config)?, endpoint).await?;
     let text = signed_kubeconfig(&cluster_info, token)?;
-    let authority = authority(text, pins)?;
+    let authority = trusted_authority(text, trusted_cas)?;
     let found = ControlPlane { server, authority, proxy };
-    let again = info(&Client::try_from(found.config())?, endpoint).await?;
+    let verified_info = read_cluster_info(&Client::try_from(found.config())?, endpoint).await?;
     ensure!(
-        signed_kubeconfig(&again, token)? == text,
+        signed_kubeconfig(&verified_info, token)? == text,
         "the cluster-info of {endpoint} differs over a verified connection; the first connection may have been intercepted"
     );
     Ok(found)
 }
 
-async fn info(client: &Client, endpoint: &str) -> anyhow::Result<ConfigMap> {
+async fn read_cluster_info(client: &Client, endpoint: &str) -> anyhow::Result<ConfigMap> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     maps.get("cluster-info")
         .await
@@ -137,14 +137,14 @@ fn signed_kubeconfig<'m>(cluster_info: &'m ConfigMap, token: &Token) -> anyhow::
         )
     })?;
     ensure!(
-        is_signature(signature, text, token),
+        is_valid_signature(signature, text, token),
         "the signature of the cluster-info is invalid: wrong token or wrong control plane"
     );
     Ok(text)
 }
 
 /// Verifies a JWS with detached payload (HS256).
-fn is_signature(signature: &str, text: &str, token: &Token) -> bool {
+fn is_valid_signature(signature: &str, text: &str, token: &Token) -> bool {
     let Some((header, tag)) = signature.split_once("..") else { return false };
     let algorithm = URL_SAFE_NO_PAD
         .decode(header)
@@ -158,7 +158,7 @@ fn is_signature(signature: &str, text: &str, token: &Token) -> bool {
 }
 
 /// The CA certificates of a kubeconfig, if one of them is trusted.
-fn authority(text: &str, pins: &Pins) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+fn trusted_authority(text: &str, trusted_cas: &TrustedCas) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("cannot parse the kubeconfig in the cluster-info")?;
     let cluster = kubeconfig.clusters.first().and_then(|named| named.cluster.as_ref());
     let encoded = cluster.and_then(|cluster| cluster.certificate_authority_data.as_deref());
@@ -167,12 +167,12 @@ fn authority(text: &str, pins: &Pins) -> anyhow::Result<Vec<CertificateDer<'stat
         .context("the CA certificate is not valid base64")?;
     let authority: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().context("cannot parse the CA certificate")?;
-    let Pins::Of(pins) = pins else { return Ok(authority) };
+    let TrustedCas::Hashes(trusted_cas) = trusted_cas else { return Ok(authority) };
     for der in &authority {
         let (_, certificate) = X509Certificate::from_der(der).context("cannot parse the CA certificate")?;
         let hash = digest(&SHA256, certificate.tbs_certificate.subject_pki.raw);
         let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        if pins.iter().any(|pin| pin.0 == hash) {
+        if trusted_cas.iter().any(|pin| pin.0 == hash) {
             return Ok(authority);
         }
     }
@@ -221,10 +221,10 @@ mod tests {
         let data = STANDARD.encode(certificate.pem());
         let text =
             format!("clusters:\n- name: ''\n  cluster: {{certificate-authority-data: {data}, server: 'https://cp'}}\n");
-        let pin = |hash: &str| Pins::Of(vec![format!("sha256:{hash}").parse().unwrap()]);
-        assert_eq!(authority(&text, &pin(&hash)).unwrap().len(), 1);
-        assert_eq!(authority(&text, &Pins::Anybody).unwrap().len(), 1);
-        let error = authority(&text, &pin(&"0".repeat(64))).unwrap_err();
+        let pin = |hash: &str| TrustedCas::Hashes(vec![format!("sha256:{hash}").parse().unwrap()]);
+        assert_eq!(trusted_authority(&text, &pin(&hash)).unwrap().len(), 1);
+        assert_eq!(trusted_authority(&text, &TrustedCas::Any).unwrap().len(), 1);
+        let error = trusted_authority(&text, &pin(&"0".repeat(64))).unwrap_err();
         assert!(error.to_string().contains("wrong control plane"), "{error}");
     }
 
@@ -233,6 +233,6 @@ mod tests {
     #[case("ABCDEF.0123456789abcdef", "expected a token of six letters")]
     fn token_format_is_validated(#[case] text: &str, #[case] expected: &str) {
         assert!(text.parse::<Token>().unwrap_err().contains(expected));
-        assert!("md5:00".parse::<Pin>().unwrap_err().contains("invalid hash"));
+        assert!("md5:00".parse::<CaHash>().unwrap_err().contains("invalid hash"));
     }
 }

@@ -19,10 +19,10 @@ use crowsnest_agent::agent::certificate::Issued;
 
 pub(super) const ACCOUNT: &str = "karmada-agent-sa";
 pub(super) const SECRET: &str = "karmada-kubeconfig";
-const FOLDER: &str = "/etc/karmada/kubeconfig";
+const KUBECONFIG_FOLDER: &str = "/etc/karmada/kubeconfig";
 /// Port of the agent's health endpoints.
-const HEALTH: u16 = 10357;
-const METRICS: u16 = 8080;
+const HEALTH_PORT: u16 = 10357;
+const METRICS_PORT: u16 = 8080;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The agent's kubeconfig of the control plane, as YAML.
@@ -36,7 +36,7 @@ pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>
     }
     let user = json!({"client-certificate-data": STANDARD.encode(&issued.certificate),
         "client-key-data": STANDARD.encode(&issued.key)});
-    yaml::written(&json!({
+    yaml::to_yaml(&json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "agent", "preferences": {},
         "clusters": [{"name": "control-plane", "cluster": cluster}],
         "users": [{"name": "agent", "user": user}],
@@ -45,7 +45,7 @@ pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>
 }
 
 /// Writes a kubeconfig that only its owner can read.
-pub(super) fn keep(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
+pub(super) fn write_kubeconfig(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut file| {
@@ -56,8 +56,8 @@ pub(super) fn keep(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The agent of a cluster.
-pub(super) struct Agent<'a> {
+/// Settings of the agent's Deployment.
+pub(super) struct AgentDeployment<'a> {
     pub(super) name: &'a ClusterName,
     pub(super) image: &'a str,
     pub(super) replicas: i32,
@@ -67,13 +67,13 @@ pub(super) struct Agent<'a> {
     pub(super) region: Option<&'a str>,
     pub(super) zones: &'a [String],
     /// Lifetime of renewed certificates in seconds; `None` disables renewal.
-    pub(super) renewed: Option<i32>,
+    pub(super) renewal_seconds: Option<i32>,
 }
 
-impl Agent<'_> {
+impl AgentDeployment<'_> {
     pub(super) fn manifests(&self, kubeconfig: &str) -> Vec<Value> {
         let namespace = self.namespace;
-        let everything = json!([
+        let all_permissions = json!([
             {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["get"]}]);
         vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
@@ -82,7 +82,7 @@ impl Agent<'_> {
                 "data": {SECRET: STANDARD.encode(kubeconfig)}}),
             // The agent creates service accounts and grants them permissions, which requires holding all of them (RBAC
             // escalation check).
-            json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": AGENT}, "rules": everything}),
+            json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": AGENT}, "rules": all_permissions}),
             json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": AGENT},
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": AGENT},
                 "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]}),
@@ -94,17 +94,17 @@ impl Agent<'_> {
         let mut command = vec![
             "agent".to_owned(),
             format!("--cluster-name={}", self.name),
-            format!("--control-plane-kubeconfig={FOLDER}/{SECRET}"),
+            format!("--control-plane-kubeconfig={KUBECONFIG_FOLDER}/{SECRET}"),
             format!("--cluster-namespace={}", self.cluster_namespace),
-            format!("--health-probe-bind-address=:{HEALTH}"),
-            format!("--metrics-bind-address=:{METRICS}"),
+            format!("--health-probe-bind-address=:{HEALTH_PORT}"),
+            format!("--metrics-bind-address=:{METRICS_PORT}"),
         ];
         command.extend(self.provider.map(|provider| format!("--cluster-provider={provider}")));
         command.extend(self.region.map(|region| format!("--cluster-region={region}")));
         if !self.zones.is_empty() {
             command.push(format!("--cluster-zones={}", self.zones.join(",")));
         }
-        if let Some(seconds) = self.renewed {
+        if let Some(seconds) = self.renewal_seconds {
             command.push("--enable-cert-rotation".to_owned());
             command.push(format!("--control-plane-kubeconfig-secret={}/{SECRET}", self.namespace));
             command.push(format!("--cert-expiration-seconds={seconds}"));
@@ -113,12 +113,12 @@ impl Agent<'_> {
         let probe = |path: &str| json!({"path": path, "port": "health"});
         // The same values as in the agent's Helm chart.
         let container = json!({"name": AGENT, "image": self.image, "args": command,
-            "ports": [{"name": "health", "containerPort": HEALTH}, {"name": "metrics", "containerPort": METRICS}],
+            "ports": [{"name": "health", "containerPort": HEALTH_PORT}, {"name": "metrics", "containerPort": METRICS_PORT}],
             "startupProbe": {"httpGet": probe("/livez"), "periodSeconds": 2, "failureThreshold": 60},
             "livenessProbe":
                 {"httpGet": probe("/livez"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
             "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
-            "volumeMounts": [{"name": "kubeconfig", "mountPath": FOLDER, "readOnly": true}]});
+            "volumeMounts": [{"name": "kubeconfig", "mountPath": KUBECONFIG_FOLDER, "readOnly": true}]});
         let pod = json!({"serviceAccountName": ACCOUNT, "containers": [container],
             "volumes": [{"name": "kubeconfig", "secret": {"secretName": SECRET}}]});
         json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -138,7 +138,7 @@ mod tests {
     fn deployment_passes_the_flags() {
         let name = ClusterName::parse("oslo").unwrap();
         let zones = ["a".to_owned(), "b".to_owned()];
-        let agent = Agent {
+        let agent = AgentDeployment {
             name: &name,
             image: "crowsnest:1",
             replicas: 2,
@@ -147,7 +147,7 @@ mod tests {
             provider: None,
             region: Some("north"),
             zones: &zones,
-            renewed: Some(3600),
+            renewal_seconds: Some(3600),
         };
         let manifests = agent.manifests("x");
         let deployment: Deployment = serde_json::from_value(manifests[5].clone()).unwrap();

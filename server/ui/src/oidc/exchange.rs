@@ -64,7 +64,7 @@ pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> 
 }
 
 async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Tokens, ExchangeError> {
-    let published = oidc.issuer().published().await?;
+    let published = oidc.issuer().documents().await?;
     let endpoint = published.metadata.token_endpoint.as_deref();
     let endpoint = endpoint.ok_or(ExchangeError::NoEndpoint("token_endpoint"))?;
     let (status, body) = post(oidc, client, &published.metadata, endpoint, form).await?;
@@ -82,7 +82,7 @@ async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Toke
 
 /// Revokes a refresh token if the issuer supports it (RFC 7009).
 pub(super) async fn revoke(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<(), ExchangeError> {
-    let published = oidc.issuer().published().await?;
+    let published = oidc.issuer().documents().await?;
     let Some(endpoint) = published.metadata.revocation_endpoint.as_deref() else { return Ok(()) };
     let form = [("token", refresh_token), ("token_type_hint", "refresh_token")];
     match post(oidc, client, &published.metadata, endpoint, &form).await? {

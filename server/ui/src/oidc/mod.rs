@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use crowsnest_apiserver::authn::Oidc;
-use crowsnest_apiserver::authn::oidc::{ClaimError, OidcError, whole};
+use crowsnest_apiserver::authn::oidc::{ClaimError, OidcError, format_error_chain};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -110,16 +110,16 @@ impl SignIn {
         if let Some(token) = refresh_token
             && let Err(error) = exchange::revoke(&self.oidc, &self.client, &token).await
         {
-            tracing::warn!(error = whole(&error), "cannot revoke a refresh token");
+            tracing::warn!(error = format_error_chain(&error), "cannot revoke a refresh token");
         }
-        let published = self.oidc.issuer().published().await.ok();
+        let published = self.oidc.issuer().documents().await.ok();
         let end = published.and_then(|published| published.metadata.end_session_endpoint.clone());
         (gone, end.and_then(|end| end_session(&end, self.oidc.settings().client_id())))
     }
 
     /// Starts a sign-in. Returns the address to redirect to and the cookie with its state.
     async fn begin(&self, back: String) -> Result<(Url, Cookie), Refusal> {
-        let published = self.oidc.issuer().published().await.map_err(|error| Refusal::of_issuer(&error))?;
+        let published = self.oidc.issuer().documents().await.map_err(|error| Refusal::of_issuer(&error))?;
         let endpoint = published.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
         let endpoint = endpoint
             .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;

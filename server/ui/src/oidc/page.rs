@@ -1,7 +1,7 @@
 //! Error page of a failed sign-in: the cause and the next step. Pure.
 
 use axum::response::Response;
-use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, whole};
+use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, format_error_chain};
 use http::{HeaderValue, StatusCode, header};
 use url::form_urlencoded::byte_serialize;
 
@@ -50,20 +50,20 @@ impl Refusal {
             error if error.is_final() => SIGN_IN_AGAIN,
             _ => CHECK_FLAGS,
         };
-        let what = format!("The identity provider returned no tokens for this sign-in: {}", whole(error));
+        let what = format!("The identity provider returned no tokens for this sign-in: {}", format_error_chain(error));
         Self::new(StatusCode::BAD_GATEWAY, what, next)
     }
 
     /// Refusal because the issuer cannot be used.
     pub(super) fn of_issuer(error: &IssuerError) -> Self {
-        let what = format!("Cannot connect to the identity provider: {}", whole(error));
+        let what = format!("Cannot connect to the identity provider: {}", format_error_chain(error));
         Self::new(StatusCode::BAD_GATEWAY, what, TRY_LATER)
     }
 
     pub(super) fn of_token(error: &OidcError) -> Self {
         let next = match error {
             OidcError::Issuer(error) => return Self::of_issuer(error),
-            OidcError::Token(TokenError::Expired(_) | TokenError::NotYet { .. }) => {
+            OidcError::Token(TokenError::Expired(_) | TokenError::NotYetValid { .. }) => {
                 "Sign in again. If the problem persists, the clocks of Crowsnest and of the identity provider differ."
             }
             OidcError::Token(TokenError::UnknownKey(_)) => {
@@ -74,7 +74,7 @@ impl Refusal {
             }
             _ => CHECK_FLAGS,
         };
-        let what = format!("The identity provider's token was rejected: {}", whole(error));
+        let what = format!("The identity provider's token was rejected: {}", format_error_chain(error));
         Self::new(StatusCode::UNAUTHORIZED, what, next)
     }
 

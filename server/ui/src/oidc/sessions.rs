@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apiserver::authn::oidc::{self, Claims, OidcError, whole};
+use crowsnest_apiserver::authn::oidc::{self, Claims, OidcError, format_error_chain};
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
 use tokio::sync::Mutex;
@@ -153,15 +153,15 @@ impl SignIn {
         };
         let Tokens { id_token, refresh_token: next } =
             exchange::renew(&self.oidc, &self.client, refresh_token).await.map_err(|error| match error.is_final() {
-                true => NoToken::Ended(format!("your session is no longer renewed: {}", whole(&error))),
-                false => NoToken::NotNow(whole(&error)),
+                true => NoToken::Ended(format!("your session is no longer renewed: {}", format_error_chain(&error))),
+                false => NoToken::NotNow(format_error_chain(&error)),
             })?;
         let id_token = id_token.ok_or_else(|| {
             NoToken::Ended("your session has ended: the issuer renewed it without an id_token".to_owned())
         })?;
         let claims = self.oidc.verify(&id_token).await.map_err(|error| match error {
-            OidcError::Issuer(_) => NoToken::NotNow(whole(&error)),
-            error => NoToken::Ended(format!("your session has ended: {}", whole(&error))),
+            OidcError::Issuer(_) => NoToken::NotNow(format_error_chain(&error)),
+            error => NoToken::Ended(format!("your session has ended: {}", format_error_chain(&error))),
         })?;
         if let Some(wrong) = session.differs(&claims) {
             return Err(NoToken::Ended(format!("your session has ended: the issuer renewed it with another {wrong}")));

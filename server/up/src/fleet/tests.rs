@@ -1,12 +1,12 @@
-//! Settings of members as inline text and as files: parsed shapes and rejected values.
+//! Tests of member settings, inline and in files: parsed shapes and error messages.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// One line per member with the fields that the tests compare.
-fn outline(members: &[MemberRequest]) -> Vec<String> {
+/// Summarizes each member in one line: name, number of nodes, provider, region and zones.
+fn summarize(members: &[MemberRequest]) -> Vec<String> {
     let line = |MemberRequest { name, shape }: &MemberRequest| match shape {
         None => name.to_string(),
         Some(shape) => {
@@ -17,28 +17,28 @@ fn outline(members: &[MemberRequest]) -> Vec<String> {
     members.iter().map(line).collect()
 }
 
-fn parsed(text: &str) -> Result<Vec<MemberRequest>, String> {
+fn parse(text: &str) -> Result<Vec<MemberRequest>, String> {
     text.parse::<MembersArg>().and_then(MembersArg::read).map_err(|error| error.to_string())
 }
 
 #[rstest]
-#[case::a_number("3", &["member1", "member2", "member3"])]
+#[case::number("3", &["member1", "member2", "member3"])]
 #[case::none("0", &[])]
 #[case::names("m1, m2", &["m1", "m2"])]
 #[case::settings("east:nodes=2", &["east 2 sim/region-1/region-1-a+region-1-b+region-1-c"])]
 #[case::some_with_settings("a;b:nodes=1,zone=z;c", &["a", "b 1 sim//z", "c"])]
 #[case::shared_settings("a,b:region=eu", &["a 3 sim/eu/eu-a+eu-b+eu-c", "b 3 sim/eu/eu-a+eu-b+eu-c"])]
-#[case::a_number_with_settings("2:nodes=0,provider=", &["member1 0 /region-1/region-1-a+region-1-b+region-1-c", "member2 0 /region-2/region-2-a+region-2-b+region-2-c"])]
+#[case::number_with_settings("2:nodes=0,provider=", &["member1 0 /region-1/region-1-a+region-1-b+region-1-c", "member2 0 /region-2/region-2-a+region-2-b+region-2-c"])]
 #[case::several_zones("a:region=eu,zones=eu-1+eu-2", &["a 3 sim/eu/eu-1+eu-2"])]
 fn inline_settings_are_parsed(#[case] text: &str, #[case] expected: &[&str]) {
-    assert_eq!(outline(&parsed(text).unwrap()), expected);
+    assert_eq!(summarize(&parse(text).unwrap()), expected);
 }
 
 #[test]
 fn node_settings_are_parsed() {
     let text = "a:version=1.35,cpu=500m,memory=1Gi,pods=20,ephemeral-storage=5Gi,nvidia.com/gpu=2,instance-type=big,label=disk=ssd,\
                 label=example.com/rack=,taint=gpu=yes:NoSchedule,taint=gpu:NoExecute";
-    let members = parsed(text).unwrap();
+    let members = parse(text).unwrap();
     let shape = members[0].shape.as_ref().unwrap();
     let nodes = serde_json::to_value(&shape.nodes[0]).unwrap();
     let expected = json!({
@@ -88,11 +88,11 @@ fn node_settings_are_parsed() {
 )]
 #[case("fleet.yml", "cannot read the file of members \"fleet.yml\"")]
 fn invalid_inline_settings_are_rejected(#[case] text: &str, #[case] expected: &str) {
-    let error = parsed(text).unwrap_err();
+    let error = parse(text).unwrap_err();
     assert!(error.starts_with(expected), "{error}");
 }
 
-/// Reads the members from a file with this text.
+/// Writes the text to a file and reads the members from it.
 fn from_file(text: &str) -> Result<Vec<MemberRequest>, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fleet.yaml");
@@ -108,7 +108,7 @@ const EXAMPLE: &str = include_str!("../../../../docs/fleet-shapes/fleet.yaml");
 fn documented_file_is_parsed() {
     let members = from_file(EXAMPLE).unwrap();
     let expected = ["east 3 acme/eu/eu-1+eu-2", "west 2 acme/us/us-1+us-2", "gpu 3 acme/eu/eu-1+eu-3"];
-    assert_eq!(outline(&members), expected);
+    assert_eq!(summarize(&members), expected);
     let gpu = members[2].shape.as_ref().unwrap();
     assert_eq!(gpu.nodes[1].allocatable["nvidia.com/gpu"], "4");
     assert_eq!((gpu.nodes[0].region.as_str(), gpu.nodes[1].taints[0].key.as_str()), ("eu", "nvidia.com/gpu"));
@@ -125,8 +125,11 @@ fn members_of_files_have_the_default_shape() {
 #[case::no_list("[]", "the file must be an object with the list `members`")]
 #[case::no_members("fleet: []", "fleet: unknown field `fleet`, expected `members`")]
 #[case::no_name("members: [{nodes: []}]", "members[0]: missing field `name`")]
-#[case::a_typing_error("members: [{name: a, zonez: [x]}]", "members[0].zonez: unknown field `zonez`")]
-#[case::deeper("members: [{name: a, nodes: [{}, {alocatable: {}}]}]", "members[0].nodes[1].alocatable: unknown field")]
+#[case::misspelled_field("members: [{name: a, zonez: [x]}]", "members[0].zonez: unknown field `zonez`")]
+#[case::misspelled_nested_field(
+    "members: [{name: a, nodes: [{}, {alocatable: {}}]}]",
+    "members[0].nodes[1].alocatable: unknown field"
+)]
 #[case::version(
     "members: [{name: a, kubernetesVersion: 1.35}]",
     "members[0].kubernetesVersion: invalid type: floating point"
@@ -163,7 +166,7 @@ fn invalid_files_are_rejected(#[case] text: &str, #[case] expected: &str) {
     assert!(error.starts_with(&format!("file of members F: {expected}")), "{error}");
 }
 
-/// Shapes are read from the data directory as they were written.
+/// The data directory stores shapes as JSON.
 #[test]
 fn shapes_round_trip_through_json() {
     for member in from_file(EXAMPLE).unwrap() {

@@ -1,5 +1,6 @@
-//! Random creations, updates and deletions of bindings by several writers, through replicas of the webhook. The limit
-//! is never exceeded, no binding that fits is refused, forged reviews have no effect, and the webhook writes nothing.
+//! Property tests of quota enforcement: random creations, updates and deletions of bindings by several writers, through
+//! replicas of the webhook. They check that the limit is never exceeded, that no binding within the limit is denied, that
+//! forged reviews have no effect, and that the webhook writes nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,9 +26,9 @@ struct Store {
     version: u64,
     /// Bindings by number. A write succeeds only if its writer has read the current version.
     bindings: BTreeMap<usize, BindingState>,
-    /// Usage that was admitted and is neither stored nor refused afterwards.
+    /// Admitted usage whose write has neither succeeded nor failed yet.
     pending: i64,
-    /// Maximum of stored and admitted usage since the last reset.
+    /// Maximum of stored and pending usage since the last reset.
     peak: i64,
 }
 
@@ -176,12 +177,14 @@ fn request(number: usize, old: Option<BindingState>, replicas: i64, dry_run: boo
 struct Action {
     binding: usize,
     replicas: Option<i64>,
-    /// The review is a dry run, or another client than the API server sends it.
+    /// Sends a review that must have no effect: true, a dry run; false, a review from a client other than the API server.
+    /// `None`: a review by the API server, followed by the write.
     forged: Option<bool>,
 }
 
+/// Actions: `forged` is the probability of forged reviews, `deletions` the number of deletions per ten actions.
 fn action(forged: f64, deletions: u32) -> impl Strategy<Value = Action> {
-    let replicas = (1..9_i64, 0..10_u32).prop_map(move |(replicas, dice)| (dice >= deletions).then_some(replicas));
+    let replicas = (1..9_i64, 0..10_u32).prop_map(move |(replicas, number)| (number >= deletions).then_some(replicas));
     let forged = proptest::option::weighted(forged, any::<bool>());
     (0..9_usize, replicas, forged).prop_map(|(binding, replicas, forged)| Action { binding, replicas, forged })
 }
@@ -249,8 +252,8 @@ proptest! {
         });
     }
 
-    /// Reviews of unauthenticated clients, for writers that take turns, through several replicas, with forged reviews
-    /// among them: every decision is exact.
+    /// Reviews of unauthenticated clients through several replicas, with forged reviews among them. The writers act one
+    /// after the other, so that each decision is based on the stored bindings only.
     #[test]
     fn sequential_writers_need_no_reservations(
         actions in proptest::collection::vec(action(0.4, 2), 1..30),

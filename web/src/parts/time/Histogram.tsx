@@ -1,8 +1,8 @@
 // Results over time, with a brush: a drag, or arrow keys with Shift, select a range.
 import { useEffect, useId, useState, type KeyboardEvent, type PointerEvent } from 'react'
 import { mapConcurrently } from '../../api/concurrency'
-import { counted } from '../../api/kube'
-import { Asking, useAsk } from '../Asking'
+import { countObjects } from '../../api/kube'
+import { QueryProvider, usePolledQuery } from '../polledQuery'
 import { clock, number, weekday } from '../format'
 import { useTextOf } from '../../text'
 import { resultsText } from '../../text/results'
@@ -31,9 +31,9 @@ export function Histogram(props: HistogramProps) {
   return (
     <div className="over-time">
       {settled !== undefined && (
-        <Asking>
+        <QueryProvider>
           <Counted {...props} q={settled} />
-        </Asking>
+        </QueryProvider>
       )}
     </div>
   )
@@ -44,12 +44,12 @@ interface Bar extends Range {
 }
 
 function countsOf(q: string, buckets: readonly Range[], signal: AbortSignal): Promise<Bar[]> {
-  return mapConcurrently(buckets, AT_ONCE, async (bucket) => ({ ...bucket, count: (await counted(within(q, bucket), [], signal)).total }))
+  return mapConcurrently(buckets, AT_ONCE, async (bucket) => ({ ...bucket, count: (await countObjects(within(q, bucket), [], signal)).total }))
 }
 
 function Counted({ q, onAsk }: HistogramProps) {
   const range = rangeOf(q, Date.now() / 1000)
-  const bars = useAsk(['over time', q, range.from], (signal) => countsOf(q, bucketsOf(range), signal), COUNT_EVERY)
+  const bars = usePolledQuery(['over time', q, range.from], (signal) => countsOf(q, bucketsOf(range), signal), COUNT_EVERY)
   return bars.data ? <Bars bars={bars.data} onChoose={(chosen) => onAsk(during(q, chosen))} /> : null
 }
 

@@ -4,11 +4,11 @@ import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, writeAddress } from '../../api/address'
 import { getJson } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { Answer, useAsk } from '../../parts/Asking'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
-import { TreeDrawing } from '../steer/TreeDrawing'
+import { TreeDrawing } from '../propagation/TreeDrawing'
 import { pathTrees, type ObjectPaths } from './pathTrees'
 
 const EXAMPLES = ['ingress -ROUTES_TO*-> pod', 'secret <-USES- deploy -OWNS*..3-> pod', 'sa <-SUBJECT- rolebinding -ROLE_REF-> role']
@@ -61,9 +61,9 @@ export function PathsPage() {
 function Found({ pattern, shortest }: { pattern: string; shortest: boolean }) {
   const t = useTextOf(analysisText)
   const parameters = writeAddress({ p: pattern, shortest, limit: MOST })
-  const found = useAsk(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
+  const found = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
   return (
-    <Answer of={found}>
+    <QueryResult of={found}>
       {(answer) => (
         <>
           <p className="notice" role="status">
@@ -90,6 +90,6 @@ function Found({ pattern, shortest }: { pattern: string; shortest: boolean }) {
           )}
         </>
       )}
-    </Answer>
+    </QueryResult>
   )
 }

@@ -2,7 +2,7 @@
 import type { FormEvent } from 'react'
 import { useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
-import { Answer, useAsk } from '../../parts/Asking'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
@@ -52,8 +52,8 @@ export function WhoCan() {
 }
 
 function Reviewed({ action }: { action: Action }) {
-  const review = useAsk(['access', action], () => accessReview(action), false)
-  return <Answer of={review}>{(found) => <Grants status={found.status} />}</Answer>
+  const review = usePolledQuery(['access', action], () => accessReview(action), false)
+  return <QueryResult of={review}>{(found) => <Grants status={found.status} />}</QueryResult>
 }
 
 function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 } }: { status: AccessReview['status'] }) {

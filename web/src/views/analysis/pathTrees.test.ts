@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Hit } from '../../api/types'
-import type { TreeNode } from '../steer/tree'
+import type { TreeNode } from '../propagation/tree'
 import { pathTrees } from './pathTrees'
 
 const hit = (kind: string, name: string): Hit => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [] })

@@ -1,6 +1,6 @@
 // Paths of the search API's `paths` as trees: paths with the same beginning share it. Pure.
 import type { Hit, Skipped } from '../../api/types'
-import { nodeOf, type TreeNode } from '../steer/tree'
+import { nodeOf, type TreeNode } from '../propagation/tree'
 
 interface PathEdge {
   from: number

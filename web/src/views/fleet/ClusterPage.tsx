@@ -4,11 +4,11 @@ import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
-import { counted, getObject, patch } from '../../api/kube'
+import { countObjects, getObject, patch } from '../../api/kube'
 import type { ClusterStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
-import { useMay } from '../../api/useMay'
-import { Answer, Problem, useAsk } from '../../parts/Asking'
+import { useCanI } from '../../api/useCanI'
+import { QueryResult, Problem, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
@@ -22,7 +22,7 @@ import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
-import { NodeHeat } from './NodeHeat'
+import { NodeHeatmap } from './NodeHeatmap'
 import { NodeTable } from './Nodes'
 import { Heard } from './Heard'
 
@@ -36,8 +36,8 @@ const planAddress = (name: string, more: Record<string, unknown> = {}) =>
 
 /** A draft in which a taint evicts all workloads that do not tolerate it; undefined if it is too long for an address. */
 async function drainedAddress(cluster: Cluster): Promise<string | undefined> {
-  const [{ toFragment }, { withoutServers }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
-  const draft = withoutServers({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
+  const [{ toFragment }, { withoutServerFields }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
+  const draft = withoutServerFields({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
   const fragment = await toFragment(print(draft))
   return fragment === undefined ? undefined : `${planAddress(cluster.metadata.name, { drained: true })}#${fragment}`
 }
@@ -45,7 +45,7 @@ async function drainedAddress(cluster: Cluster): Promise<string | undefined> {
 export function ClusterPage({ name }: { name: string }) {
   const t = useTextOf(fleetText)
   const journal = useTextOf(journalText)
-  const cluster = useAsk(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
+  const cluster = usePolledQuery(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
   const { fleet } = useFleet()
   const status = fleet?.clusters.find((one) => one.name === name)
   const hidden = cluster.error instanceof ApiError && cluster.error.code !== 404
@@ -61,7 +61,7 @@ export function ClusterPage({ name }: { name: string }) {
       {cluster.data && <Told cluster={cluster.data} />}
       <WaitingFor name={name} />
       <h2>{t.nodes}</h2>
-      <NodeHeat cluster={name} />
+      <NodeHeatmap cluster={name} />
       <NodeTable q={`cluster:${name}`} />
       <h2>{t.recentEvents}</h2>
       <p>
@@ -99,8 +99,8 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
   const [doing, setDoing] = useState<'cordon' | 'taints'>()
   const [failure, setFailure] = useState<{ error?: unknown; text?: string }>({})
   const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
-  const mayPatch = useMay({ ...wish, verb: 'patch' })
-  const mayDelete = useMay({ ...wish, verb: 'delete' })
+  const mayPatch = useCanI({ ...wish, verb: 'patch' })
+  const mayDelete = useCanI({ ...wish, verb: 'delete' })
   const patching = mayPatch && cluster ? undefined : t.mayNotPatch(name)
   const done = () => {
     setDoing(undefined)
@@ -387,13 +387,13 @@ const WAITING: [keyof FleetText['waitingNames'], (name: string) => string][] = [
 
 function WaitingFor({ name }: { name: string }) {
   const t = useTextOf(fleetText)
-  const counts = useAsk(['waiting', name], (signal) =>
-    Promise.all(WAITING.map(async ([label, query]) => ({ label, q: query(name), total: (await counted(query(name), [], signal)).total }))),
+  const counts = usePolledQuery(['waiting', name], (signal) =>
+    Promise.all(WAITING.map(async ([label, query]) => ({ label, q: query(name), total: (await countObjects(query(name), [], signal)).total }))),
   )
   return (
     <>
       <h2>{t.waiting}</h2>
-      <Answer of={counts}>
+      <QueryResult of={counts}>
         {(all) => (
           <ul className="plain">
             {all.map(({ label, q, total }) => (
@@ -403,7 +403,7 @@ function WaitingFor({ name }: { name: string }) {
             ))}
           </ul>
         )}
-      </Answer>
+      </QueryResult>
     </>
   )
 }

@@ -5,16 +5,16 @@ import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress
 import { isKind } from '../../api/client'
 import { mapConcurrently } from '../../api/concurrency'
 import { involvedAddress, involvedOf, lastOccurrence, newestFirst } from '../../api/involved'
-import { clusterOf, counted, objectsOf } from '../../api/kube'
+import { clusterOf, countObjects, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
-import { Answer, useAsk } from '../../parts/Asking'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { age, clock, since } from '../../parts/format'
-import { Narrow } from '../../parts/Narrow'
+import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { asking } from '../../text/asking'
+import { queryText } from '../../text/query'
 import { fleetText } from '../../text/fleet'
 import { buckets, during, iso, isSpan, SPANS, type Bucket, type Span } from './buckets'
 
@@ -52,7 +52,7 @@ export function Events() {
     <>
       <h1>{t.events}</h1>
       <div className="acts">
-        <Narrow label={t.eventFilter} path="/fleet/events" q={view.q} of={{ span: others.span, type: others.type || undefined }} placeholder="reason:FailedScheduling cluster:member1 about:pod/*" />
+        <QueryFilter label={t.eventFilter} path="/fleet/events" q={view.q} parameters={{ span: others.span, type: others.type || undefined }} placeholder="reason:FailedScheduling cluster:member1 about:pod/*" />
         <label>
           {t.span}{' '}
           <select value={view.span} onChange={(event) => go({ span: event.target.value as Span, from: undefined, to: undefined })}>
@@ -111,12 +111,12 @@ function useCounts(asked: string, span: Span, live: boolean) {
   const [known] = useState(() => new Map<string, Counts>())
   const wanted = buckets(span, now)
   const key = (bucket: Bucket) => `${asked} ${during(bucket)}`
-  return useAsk(
+  return usePolledQuery(
     ['histogram', asked, span, wanted[0]!.from],
     async (signal) => {
       const open = wanted.filter((bucket) => !known.has(key(bucket)))
       const one = async (bucket: Bucket): Promise<Counts> => {
-        const { total, facets } = await counted(key(bucket), ['type'], signal)
+        const { total, facets } = await countObjects(key(bucket), ['type'], signal)
         const warnings = facets.type?.find(({ value }) => value === 'Warning')?.count ?? 0
         const counts = { ...bucket, warnings, others: total - warnings }
         if (bucket.over) known.set(key(bucket), counts)
@@ -134,10 +134,10 @@ const HEIGHT = 110
 
 function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; span: Span; live: boolean; onChoose: (bucket: Bucket) => void; chosen: string | undefined }) {
   const t = useTextOf(fleetText)
-  const ask = useTextOf(asking)
+  const ask = useTextOf(queryText)
   const counts = useCounts(asked, span, live)
   return (
-    <Answer of={counts}>
+    <QueryResult of={counts}>
       {(bars) => {
         const most = Math.max(1, ...bars.map(({ warnings, others }) => warnings + others))
         const sum = (of: 'warnings' | 'others') => bars.reduce((all, bar) => all + bar[of], 0)
@@ -182,13 +182,13 @@ function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; spa
           </figure>
         )
       }}
-    </Answer>
+    </QueryResult>
   )
 }
 
 function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: string) => void; live: boolean }) {
   const t = useTextOf(fleetText)
-  const reasons = useAsk(['reasons', asked], (signal) => counted(asked, ['reason'], signal), live ? 10_000 : false)
+  const reasons = usePolledQuery(['reasons', asked], (signal) => countObjects(asked, ['reason'], signal), live ? 10_000 : false)
   const values = reasons.data?.facets.reason ?? []
   const skipped = reasons.data?.skipped ?? []
   return (
@@ -220,16 +220,16 @@ function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: 
 /** The newest events that match a query. */
 export function EventTable({ q, live, most = MOST }: { q: string; live: boolean; most?: number }) {
   const t = useTextOf(fleetText)
-  const events = useAsk(
+  const events = usePolledQuery(
     ['events', q, most],
     async (signal) => {
-      const [found, count] = await Promise.all([objectsOf<KubeEvent>(`${q} sort:-last`, most, signal), counted(q, [], signal)])
+      const [found, count] = await Promise.all([objectsOf<KubeEvent>(`${q} sort:-last`, most, signal), countObjects(q, [], signal)])
       return { found: found.sort(newestFirst), total: count.total }
     },
     live ? 5_000 : false,
   )
   return (
-    <Answer of={events}>
+    <QueryResult of={events}>
       {({ found, total }) =>
         found.length === 0 ? (
           <p className="empty">{t.noEvents}</p>
@@ -247,7 +247,7 @@ export function EventTable({ q, live, most = MOST }: { q: string; live: boolean;
           </>
         )
       }
-    </Answer>
+    </QueryResult>
   )
 }
 

@@ -3,8 +3,8 @@ import { parse } from 'yaml'
 import { CONTROL_PLANE } from '../../api/client'
 import { clusterInfo, kubeconfig, makeAccount } from '../../api/joining'
 import { useFleet } from '../../api/useFleet'
-import { useMay } from '../../api/useMay'
-import { Problem } from '../../parts/Asking'
+import { useCanI } from '../../api/useCanI'
+import { Problem } from '../../parts/polledQuery'
 import { Command } from '../../parts/Command'
 import { Control } from '../../parts/Control'
 import { useTextOf } from '../../text'
@@ -26,8 +26,8 @@ export function Join() {
   const [name, setName] = useState('')
   const [account, setAccount] = useState<Account>()
   const [error, setError] = useState<unknown>()
-  const mayAccount = useMay({ cluster: CONTROL_PLANE, verb: 'create', resource: 'serviceaccounts', namespace: 'karmada-cluster' })
-  const mayRoles = useMay({ cluster: CONTROL_PLANE, verb: 'create', group: 'rbac.authorization.k8s.io', resource: 'clusterroles' })
+  const mayAccount = useCanI({ cluster: CONTROL_PLANE, verb: 'create', resource: 'serviceaccounts', namespace: 'karmada-cluster' })
+  const mayRoles = useCanI({ cluster: CONTROL_PLANE, verb: 'create', group: 'rbac.authorization.k8s.io', resource: 'clusterroles' })
   const taken = fleet?.clusters.some((cluster) => cluster.name === name)
   const why = !mayAccount ? t.mayNotAccount : !mayRoles ? t.mayNotRoles : taken ? t.taken(name) : NAME.test(name) ? undefined : t.badName
   const shown = NAME.test(name) ? name : 'NAME'

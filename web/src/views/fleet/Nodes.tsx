@@ -1,11 +1,11 @@
 import { Link, useSearch as useParameters } from 'wouter'
 import { clusterAddress, objectAddress, readAddress, searchAddress } from '../../api/address'
 import type { Node } from '../../api/karmada'
-import { clusterOf, counted, objectsOf } from '../../api/kube'
-import { Answer, useAsk } from '../../parts/Asking'
+import { clusterOf, countObjects, objectsOf } from '../../api/kube'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
-import { Narrow } from '../../parts/Narrow'
+import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
 import { quantity, readable } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
@@ -23,7 +23,7 @@ export function Nodes() {
   return (
     <>
       <h1>{t.nodes}</h1>
-      <Narrow label={t.nodeFilter} path="/fleet/nodes" q={q} of={{}} placeholder="cluster:member1 -status:Ready" />
+      <QueryFilter label={t.nodeFilter} path="/fleet/nodes" q={q} parameters={{}} placeholder="cluster:member1 -status:Ready" />
       <NodeTable q={q} />
     </>
   )
@@ -34,8 +34,8 @@ const queryOf = (q: string) => `kind:node ${q}`.trim()
 /** The first nodes that match a query, and their number. */
 export function useNodes(q: string) {
   const whole = queryOf(q)
-  return useAsk(['nodes', q], async (signal) => {
-    const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), counted(whole, [], signal)])
+  return usePolledQuery(['nodes', q], async (signal) => {
+    const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), countObjects(whole, [], signal)])
     return { found, total: count.total }
   })
 }
@@ -45,7 +45,7 @@ export function NodeTable({ q }: { q: string }) {
   const whole = queryOf(q)
   const nodes = useNodes(q)
   return (
-    <Answer of={nodes}>
+    <QueryResult of={nodes}>
       {({ found, total }) => (
         <>
           <p className="notice">
@@ -58,7 +58,7 @@ export function NodeTable({ q }: { q: string }) {
           </Table>
         </>
       )}
-    </Answer>
+    </QueryResult>
   )
 }
 

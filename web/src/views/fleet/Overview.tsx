@@ -5,7 +5,7 @@ import { isCordoned } from '../../api/karmada'
 import { problemsOf } from '../../api/problems'
 import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
-import { Answer, useAsk } from '../../parts/Asking'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { number } from '../../parts/format'
@@ -23,7 +23,7 @@ const WORST = 3
 export function Overview() {
   const t = useTextOf(fleetText)
   const { fleet, problem } = useFleet()
-  const { data: clusters = new Map<string, ClusterFacts>(), error, isPending } = useAsk(['clusters'], clusterFacts)
+  const { data: clusters = new Map<string, ClusterFacts>(), error, isPending } = usePolledQuery(['clusters'], clusterFacts)
   // The index does not return objects that are hidden from the user.
   const untold = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
   return (
@@ -68,11 +68,11 @@ function Totals({ known, clusters, search }: { known: ClusterStatus[]; clusters:
 
 function Problems() {
   const t = useTextOf(fleetText)
-  const counts = useAsk(['problems'], problemsOf, 10_000)
+  const counts = usePolledQuery(['problems'], problemsOf, 10_000)
   return (
     <>
       <h2>{t.problems}</h2>
-      <Answer of={counts}>
+      <QueryResult of={counts}>
         {(there) => {
           if (there.length === 0) return <p className="empty">{t.noProblems}</p>
           return (
@@ -91,7 +91,7 @@ function Problems() {
             </Table>
           )
         }}
-      </Answer>
+      </QueryResult>
     </>
   )
 }

@@ -9,7 +9,7 @@ import type { ClusterStatus, FleetStatus, Hit } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { API } from '../../api/useSearch'
 import { KindIcon } from '../../icons/Icon'
-import { Asking, useAsk } from '../../parts/Asking'
+import { QueryProvider, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { number, since } from '../../parts/format'
@@ -21,7 +21,7 @@ import { useText, useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { homeText } from '../../text/home'
 import { Heard } from '../fleet/Heard'
-import { shownClusters, verdictOf } from './verdict'
+import { shownClusters, fleetHealthOf } from './fleetHealth'
 import './home.css'
 
 /** Cluster cards; with more clusters, the fleet's page has all of them. */
@@ -34,16 +34,16 @@ const TREND_EVERY = 300_000
 
 export function Home() {
   return (
-    <Asking>
+    <QueryProvider>
       <Shown />
-    </Asking>
+    </QueryProvider>
   )
 }
 
 function Shown() {
   const t = useTextOf(fleetText)
   const { fleet, problem } = useFleet()
-  const problems = useAsk(['problems'], problemsOf, 10_000)
+  const problems = usePolledQuery(['problems'], problemsOf, 10_000)
   if (!fleet) return problem ? <p role="alert">{t.interrupted(problem)}</p> : <Skeleton />
   return (
     <div className="home">
@@ -63,7 +63,7 @@ function Shown() {
 function Answered({ clusters, problems }: { clusters: ClusterStatus[]; problems: Problem[] | undefined }) {
   const t = useTextOf(homeText)
   if (!problems) return <Skeleton />
-  const { tone, notReady } = verdictOf(clusters, problems)
+  const { tone, notReady } = fleetHealthOf(clusters, problems)
   const text =
     clusters.length === 0 ? t.noClusters : notReady > 0 ? t.notReady(notReady, clusters.length) : problems.length > 0 ? t.needAttention(problems.length) : t.allWell(clusters.length)
   return (
@@ -107,7 +107,7 @@ function Attention({ problems }: { problems: Problem[] }) {
 /** The number over the last hour. */
 function Trend({ problem: { name, q, found } }: { problem: Problem }) {
   const t = useTextOf(homeText)
-  const past = useAsk(['past counts', name], (signal) => pastCounts(name, q, signal), TREND_EVERY)
+  const past = usePolledQuery(['past counts', name], (signal) => pastCounts(name, q, signal), TREND_EVERY)
   if (!past.data) return null
   const values = trendOf(name, past.data, found.total)
   return <Spark values={values} label={t.trend(values.map(number).join(', '))} />
@@ -115,7 +115,7 @@ function Trend({ problem: { name, q, found } }: { problem: Problem }) {
 
 function Clusters({ clusters }: { clusters: ClusterStatus[] }) {
   const t = useTextOf(homeText)
-  const facts = useAsk(['clusters'], clusterFacts, 10_000)
+  const facts = usePolledQuery(['clusters'], clusterFacts, 10_000)
   if (clusters.length === 0) {
     return (
       <p className="empty box">
@@ -177,7 +177,7 @@ function Used({ label, resource, room }: { label: string; resource: 'cpu' | 'mem
 
 function Recent({ of, q }: { of: 'changes' | 'rollouts'; q: string }) {
   const t = useTextOf(homeText)
-  const found = useAsk(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST_CHANGES}&facets=&q=${encodeURIComponent(q)}`, signal), 10_000)
+  const found = usePolledQuery(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST_CHANGES}&facets=&q=${encodeURIComponent(q)}`, signal), 10_000)
   const hits = found.data?.hits ?? []
   return (
     <section aria-label={t[of]}>

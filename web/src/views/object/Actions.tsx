@@ -2,7 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
-import { useMay } from '../../api/useMay'
+import { useCanI } from '../../api/useCanI'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { Modal } from '../../parts/Modal'
@@ -10,7 +10,7 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { canRestart, canScale } from './facts'
-import { removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
+import { removeObject, restartObject, scaleObject, type WriteMode, type WriteResponse } from './objects'
 import { isManaged } from './Overview'
 import { useView } from './state'
 
@@ -26,9 +26,9 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
   const wish = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
-  const mayDelete = useMay({ ...wish, verb: 'delete' })
-  const mayPatch = useMay({ ...wish, verb: 'patch' })
-  const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
+  const mayDelete = useCanI({ ...wish, verb: 'delete' })
+  const mayPatch = useCanI({ ...wish, verb: 'patch' })
+  const mayScale = useCanI({ ...wish, verb: 'patch', subresource: 'scale' })
   const where = namespace ?? t.everywhere
   const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
   const undo = (replicas: number) => {
@@ -111,8 +111,8 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
   const [sending, setSending] = useState(false)
   const { cluster, namespace, name } = refTo
   const uid = object.metadata.uid
-  const run = (earnest: Earnest): Promise<Written> =>
-    action === 'delete' ? removeObject(refTo, uid, earnest) : action === 'scale' ? scaleObject(refTo, replicas, earnest) : restartObject(refTo, new Date(), earnest)
+  const run = (mode: WriteMode): Promise<WriteResponse> =>
+    action === 'delete' ? removeObject(refTo, uid, mode) : action === 'scale' ? scaleObject(refTo, replicas, mode) : restartObject(refTo, new Date(), mode)
 
   useEffect(() => {
     let gone = false

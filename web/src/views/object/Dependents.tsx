@@ -10,14 +10,14 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { reachedRows, type BlastRadius, type Side } from './reached'
 import { explain } from './explain'
-import { asked } from './objects'
+import { objectParameters } from './objects'
 
 /** Objects that depend on an object, or on which it depends, in all clusters. */
 export function Dependents({ refTo, side }: { refTo: ObjectRef; side: Side }) {
   const t = useTextOf(texts)
   const found = useQuery({
     queryKey: ['blastradius', refTo, side],
-    queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${asked(refTo)}&dependencies=${side === 'dependencies'}`, signal),
+    queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${objectParameters(refTo)}&dependencies=${side === 'dependencies'}`, signal),
     refetchInterval: 30_000,
   })
   const rows = found.data ? reachedRows(found.data) : []

@@ -11,18 +11,18 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { withoutManagedFields } from './manifest'
-import { apply, compare, written, type Change, type Merged } from './merge'
-import { replaceObject, type Earnest, type Written } from './objects'
-import { TALL } from './Printed'
+import { apply, compare, formatPath, type Change, type Merged } from './merge'
+import { replaceObject, type WriteMode, type WriteResponse } from './objects'
+import { EDITOR_HEIGHT } from './JsonAsYaml'
 
-/** The object has changed in the cluster since the edit began. */
-interface Met extends Merged {
+/** A change of the object in the cluster since the edit began. */
+interface ConcurrentChange extends Merged {
   /** The current object. */
   text: string
   value: unknown
 }
 
-type Step = { at: 'edit' } | { at: 'preview'; answer: Written } | { at: 'conflict'; met: Met }
+type Step = { phase: 'edit' } | { phase: 'preview'; response: WriteResponse } | { phase: 'conflict'; concurrent: ConcurrentChange }
 
 interface EditProps {
   refTo: ObjectRef
@@ -33,23 +33,23 @@ interface EditProps {
 }
 
 /** Whether the cluster provides a schema of the kind. */
-async function isDescribed({ cluster, apiVersion }: ObjectRef, kind: string): Promise<boolean> {
+async function hasSchema({ cluster, apiVersion }: ObjectRef, kind: string): Promise<boolean> {
   const api = await openApiOf(cluster, apiVersion)
   return api !== undefined && schemaOf(api, apiVersion, kind) !== undefined
 }
 
-/** Edits are previewed by a dry run before they are saved. */
+/** Editor of an object's manifest. An edit is previewed by a dry run before it is saved. */
 export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const t = useTextOf(texts)
   const [base, setBase] = useState(from)
   const [draft, setDraft] = useState(from)
-  const [step, setStep] = useState<Step>({ at: 'edit' })
-  const [asking, setAsking] = useState(false)
-  const [problem, setProblem] = useState<string>()
-  const [told, setTold] = useState<string>()
+  const [step, setStep] = useState<Step>({ phase: 'edit' })
+  const [pending, setPending] = useState(false)
+  const [errorMessage, setErrorMessage] = useState<string>()
+  const [notice, setNotice] = useState<string>()
   const changed = draft !== base
-  // Without completion, editing still works.
-  const described = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: () => isDescribed(refTo, kind), staleTime: Infinity })
+  // Provides completion in the editor. Editing works without it.
+  const schema = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: () => hasSchema(refTo, kind), staleTime: Infinity })
 
   useEffect(() => {
     if (!changed) return
@@ -58,58 +58,58 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
     return () => window.removeEventListener('beforeunload', warn)
   }, [changed])
 
-  /** Rebases onto the changes; continues if no field needs a decision. */
-  const meet = async (wanted: string): Promise<string | undefined> => {
+  /** Rebases the edited manifest onto the current object. If fields other than server-maintained ones have changed, shows both sides and returns undefined. */
+  const rebase = async (manifest: string): Promise<string | undefined> => {
     const text = withoutManagedFields(await getText(objectPath(refTo), 'application/yaml'))
-    const [was, mine, value] = [base, wanted, text].map((one) => parse(one).value)
-    const met: Met = { ...compare(was, mine, value), text, value }
-    if (met.theirs.length > 0) {
-      setStep({ at: 'conflict', met })
+    const [original, mine, value] = [base, manifest, text].map((yaml) => parse(yaml).value)
+    const concurrent: ConcurrentChange = { ...compare(original, mine, value), text, value }
+    if (concurrent.theirs.length > 0) {
+      setStep({ phase: 'conflict', concurrent })
       return undefined
     }
-    setTold(t.statusChanged)
-    return reapply(met, met.mine)
+    setNotice(t.statusChanged)
+    return reapply(concurrent, concurrent.mine)
   }
 
-  const reapply = (met: Met, mine: Change[]) => {
-    const again = print(apply(met.value, mine))
-    setBase(met.text)
-    setDraft(again)
-    return again
+  const reapply = (concurrent: ConcurrentChange, mine: Change[]) => {
+    const rebased = print(apply(concurrent.value, mine))
+    setBase(concurrent.text)
+    setDraft(rebased)
+    return rebased
   }
 
-  const send = async (wanted: string, earnest: Earnest, again = true): Promise<void> => {
+  const send = async (manifest: string, mode: WriteMode, retry = true): Promise<void> => {
     try {
-      const answer = await replaceObject(refTo, wanted, earnest)
-      if (earnest === 'real') return onDone(true)
-      setStep({ at: 'preview', answer: { ...answer, text: withoutManagedFields(answer.text) } })
+      const response = await replaceObject(refTo, manifest, mode)
+      if (mode === 'real') return onDone(true)
+      setStep({ phase: 'preview', response: { ...response, text: withoutManagedFields(response.text) } })
     } catch (error) {
-      if (!(error instanceof ApiError && error.code === 409 && again)) throw error
-      const merged = await meet(wanted)
-      // Another change in the meantime is shown, and needs a new confirmation.
-      if (merged !== undefined) await send(merged, earnest, false)
+      if (!(error instanceof ApiError && error.code === 409 && retry)) throw error
+      const rebased = await rebase(manifest)
+      // A second conflict is reported as an error, and the user submits again.
+      if (rebased !== undefined) await send(rebased, mode, false)
     }
   }
 
-  const ask = (earnest: Earnest) => {
+  const submit = (mode: WriteMode) => {
     const [first] = parse(draft).problems
-    setProblem(first?.message)
-    setTold(undefined)
+    setErrorMessage(first?.message)
+    setNotice(undefined)
     if (first) return
-    setAsking(true)
-    send(draft, earnest)
-      .catch((error: unknown) => setProblem(explain(error, refTo.cluster, t)))
-      .finally(() => setAsking(false))
+    setPending(true)
+    send(draft, mode)
+      .catch((error: unknown) => setErrorMessage(explain(error, refTo.cluster, t)))
+      .finally(() => setPending(false))
   }
 
   return (
     <section className="edit" aria-label={t.edit}>
-      {problem && <p role="alert">{problem}</p>}
-      {told && <p role="status">{told}</p>}
-      {step.at === 'edit' && (
+      {errorMessage && <p role="alert">{errorMessage}</p>}
+      {notice && <p role="status">{notice}</p>}
+      {step.phase === 'edit' && (
         <>
           <p className="tools">
-            <button type="button" disabled={asking} onClick={() => ask('dry-run')}>
+            <button type="button" disabled={pending} onClick={() => submit('dry-run')}>
               {t.preview}
             </button>
             <button type="button" onClick={() => onDone(false)}>
@@ -117,39 +117,39 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
             </button>
             <span className="notice">{t.previewFirst}</span>
           </p>
-          <Editor value={draft} label={t.editManifest} cluster={refTo.cluster} height={TALL} onChange={setDraft} />
-          <p className="notice">{described.data ? t.helpIsThere : described.isPending ? '' : t.noHelp}</p>
+          <Editor value={draft} label={t.editManifest} cluster={refTo.cluster} height={EDITOR_HEIGHT} onChange={setDraft} />
+          <p className="notice">{schema.data ? t.completionHint : schema.isPending ? '' : t.noSchema}</p>
         </>
       )}
-      {step.at === 'preview' && (
+      {step.phase === 'preview' && (
         <>
           <h2>
             {t.wouldChange} <ClusterName name={refTo.cluster} />
           </h2>
-          {step.answer.warnings.map((warning) => (
+          {step.response.warnings.map((warning) => (
             <p key={warning} className="notice">
               {warning}
             </p>
           ))}
-          {step.answer.text === base && <p className="notice">{t.nothingWouldChange}</p>}
+          {step.response.text === base && <p className="notice">{t.nothingWouldChange}</p>}
           <p className="tools">
-            <button type="button" disabled={asking} onClick={() => ask('real')}>
+            <button type="button" disabled={pending} onClick={() => submit('real')}>
               {t.saveIn(refTo.cluster)}
             </button>
-            <button type="button" onClick={() => setStep({ at: 'edit' })}>
+            <button type="button" onClick={() => setStep({ phase: 'edit' })}>
               {t.backToEdit}
             </button>
           </p>
-          <Editor value={step.answer.text} original={base} label={t.previewed} height={TALL} />
+          <Editor value={step.response.text} original={base} label={t.previewed} height={EDITOR_HEIGHT} />
         </>
       )}
-      {step.at === 'conflict' && (
+      {step.phase === 'conflict' && (
         <Conflict
-          met={step.met}
+          concurrent={step.concurrent}
           onReapply={(mine) => {
-            reapply(step.met, mine)
-            setStep({ at: 'edit' })
-            setTold(t.reapplied)
+            reapply(step.concurrent, mine)
+            setStep({ phase: 'edit' })
+            setNotice(t.reapplied)
           }}
           onDiscard={() => onDone(false)}
         />
@@ -159,49 +159,49 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
 }
 
 /** Changes on both sides; for conflicting fields the user selects a value. */
-function Conflict({ met, onReapply, onDiscard }: { met: Met; onReapply: (mine: Change[]) => void; onDiscard: () => void }) {
+function Conflict({ concurrent, onReapply, onDiscard }: { concurrent: ConcurrentChange; onReapply: (mine: Change[]) => void; onDiscard: () => void }) {
   const t = useTextOf(texts)
-  const [kept, setKept] = useState<ReadonlySet<Change>>(new Set())
-  const contested = new Set(met.conflicts.map(({ mine }) => mine))
+  const [mineSelected, setMineSelected] = useState<ReadonlySet<Change>>(new Set())
+  const conflicting = new Set(concurrent.conflicts.map(({ mine }) => mine))
   const show = (value: unknown) => (value === undefined ? <i>{t.absent}</i> : <code>{printJson(value)}</code>)
   return (
     <>
-      <h2>{t.changedThere}</h2>
-      <p>{t.changedThereHint}</p>
+      <h2>{t.objectChanged}</h2>
+      <p>{t.objectChangedHint}</p>
       <Table caption label={t.theirChanges} heads={t.changeColumns}>
-        {met.theirs.map((change) => (
-          <tr key={written(change.path)}>
-            <th scope="row">{written(change.path)}</th>
+        {concurrent.theirs.map((change) => (
+          <tr key={formatPath(change.path)}>
+            <th scope="row">{formatPath(change.path)}</th>
             <td>{show(change.before)}</td>
             <td>{show(change.after)}</td>
           </tr>
         ))}
       </Table>
       <Table caption label={t.myChanges} heads={[...t.changeColumns, t.decision]}>
-        {met.mine.map((change) => (
-          <tr key={written(change.path)}>
-            <th scope="row">{written(change.path)}</th>
+        {concurrent.mine.map((change) => (
+          <tr key={formatPath(change.path)}>
+            <th scope="row">{formatPath(change.path)}</th>
             <td>{show(change.before)}</td>
             <td>{show(change.after)}</td>
             <td>
-              {contested.has(change) ? (
+              {conflicting.has(change) ? (
                 <label>
                   <input
                     type="checkbox"
-                    checked={kept.has(change)}
-                    onChange={(event) => setKept(new Set(event.target.checked ? [...kept, change] : [...kept].filter((other) => other !== change)))}
+                    checked={mineSelected.has(change)}
+                    onChange={(event) => setMineSelected(new Set(event.target.checked ? [...mineSelected, change] : [...mineSelected].filter((other) => other !== change)))}
                   />{' '}
                   {t.takeMine}
                 </label>
               ) : (
-                t.goesOnTop
+                t.willBeApplied
               )}
             </td>
           </tr>
         ))}
       </Table>
       <p className="tools">
-        <button type="button" onClick={() => onReapply(met.mine.filter((change) => !contested.has(change) || kept.has(change)))}>
+        <button type="button" onClick={() => onReapply(concurrent.mine.filter((change) => !conflicting.has(change) || mineSelected.has(change)))}>
           {t.reapply}
         </button>
         <button type="button" onClick={onDiscard}>

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, getJson, reported, type ObjectRef } from '../../api/client'
 import { lastOccurrence, newestFirst } from '../../api/involved'
-import { patiently } from '../../api/kube'
+import { withTimeout } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
@@ -19,7 +19,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
   const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''}`)
   const events = useQuery({
     queryKey: ['events', cluster, uid],
-    queryFn: ({ signal }) => patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, patience), signal),
+    queryFn: ({ signal }) => withTimeout((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, patience), signal),
     refetchInterval: 5_000,
   })
   if (reported(events.error) !== undefined) return <p role="alert">{explain(events.error, cluster, t)}</p>

@@ -3,10 +3,10 @@ import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, getJson, groupOf, request, type ObjectRef } from '../../api/client'
 import { lastOccurrence, newestFirst } from '../../api/involved'
-import { patiently } from '../../api/kube'
+import { withTimeout } from '../../api/kube'
 import type { Hit, KubeEvent, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
-import { useAsk } from '../../parts/Asking'
+import { usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
@@ -53,11 +53,11 @@ function OfPod({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObje
 function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRef; failure: Failure }) {
   const t = useTextOf(texts)
   const q = podsOf(refTo, refTo.cluster) ?? ''
-  const line = useAsk(
+  const line = usePolledQuery(
     ['last line', refTo, container, previous],
     async (signal) => {
       const asked = parameters({ q, container, previous, follow: false, tail: '1' })
-      const text = await patiently((patience) => request(`${API}/logs?${asked}`, { headers: { Accept: 'text/plain' }, signal: patience }).then((response) => response.text()), signal)
+      const text = await withTimeout((patience) => request(`${API}/logs?${asked}`, { headers: { Accept: 'text/plain' }, signal: patience }).then((response) => response.text()), signal)
       return text.trim().split('\n').at(-1) ?? ''
     },
     30_000,
@@ -77,9 +77,9 @@ const withoutSource = (line: string) => line.replace(/^\S+ \S+ \S+ \| /, '')
 function LastWarning({ cluster, object }: { cluster: string; object: KubeObject }) {
   const t = useTextOf(texts)
   const { namespace, uid, name } = object.metadata
-  const events = useAsk(['last warning', cluster, uid], (signal) => {
+  const events = usePolledQuery(['last warning', cluster, uid], (signal) => {
     const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''},type=Warning`)
-    return patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, patience), signal)
+    return withTimeout((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, patience), signal)
   })
   const [last] = [...(events.data?.items ?? [])].sort(newestFirst)
   if (!last) return null
@@ -104,7 +104,7 @@ export function failingPods({ apiVersion, resource, cluster, namespace, name }: 
 
 function OfWorkload({ q }: { q: string }) {
   const t = useTextOf(texts)
-  const pods = useAsk(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
+  const pods = usePolledQuery(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
   if (!pods.data || pods.data.hits.length === 0) return null
   const { hits, total } = pods.data
   return (

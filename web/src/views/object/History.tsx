@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useState, type ReactNode } from 'react'
 import { getJson, groupOf, reported, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
-import { useMay } from '../../api/useMay'
+import { useCanI } from '../../api/useCanI'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
@@ -13,7 +13,7 @@ import { useTextOf } from '../../text'
 import { historyText } from '../../text/history'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { asked, copiesOf, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
+import { objectParameters, copiesOf, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
 import { managerAt, summaryOf, withoutSecrets } from './summary'
 import { useView } from './state'
 
@@ -21,7 +21,7 @@ import { useView } from './state'
 const SUMMARIES = 20
 
 const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
-const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
+const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 /** Cached revisions of an object, differences between two of them, and from the same object in another cluster. */
 export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObject | undefined }) {
@@ -32,7 +32,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const [isRestored, setIsRestored] = useState(false)
   const [summarized, setSummarized] = useState(SUMMARIES)
   const { cluster, resource, namespace, name } = refTo
-  const may = useMay({ cluster, verb: object ? 'update' : 'create', group: groupOf(refTo.apiVersion), resource, namespace, name })
+  const may = useCanI({ cluster, verb: object ? 'update' : 'create', group: groupOf(refTo.apiVersion), resource, namespace, name })
   const whyNot = isSecret(refTo) ? own.noValues : may ? undefined : t.mayNot(object ? 'update' : 'create', resource, namespace ?? t.everywhere, cluster)
   const [view, change] = useView()
   const history = useQuery({
@@ -138,7 +138,7 @@ function Summary({ refTo, version, before, object }: { refTo: ObjectRef; version
   const parameters = before && `from=${before.seq}&to=${isCurrent ? 'now' : version.seq}`
   const diff = useQuery({
     queryKey: ['summary', refTo, parameters, isCurrent && version.seq],
-    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${asked(refTo)}&${parameters ?? ''}`, signal),
+    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(refTo)}&${parameters ?? ''}`, signal),
     enabled: parameters !== undefined,
     staleTime: Infinity,
   })
@@ -189,7 +189,7 @@ function Compared({ refTo, parameters, noise, heads }: { refTo: ObjectRef; param
   const t = useTextOf(texts)
   const diff = useQuery({
     queryKey: ['diff', refTo, parameters],
-    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${asked(refTo)}&${parameters}`, signal),
+    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(refTo)}&${parameters}`, signal),
     placeholderData: (previous) => previous,
   })
   if (reported(diff.error) !== undefined) return <p role="alert">{explain(diff.error, refTo.cluster, t)}</p>

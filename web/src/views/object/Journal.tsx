@@ -1,8 +1,8 @@
-// The journal of one object, around a time or all of it.
+// The journal of one object: all entries, or those around a time.
 import { useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { readJournal, WITHIN } from '../../api/journal'
-import { Answer, useAsk } from '../../parts/Asking'
+import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { age } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
@@ -13,12 +13,12 @@ import { useView } from './state'
 export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
   const t = useTextOf(journalText)
   const [view, change] = useView()
-  const journal = useAsk(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
+  const journal = usePolledQuery(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
   return (
     <>
-      <p className="notice">{refTo.cluster === CONTROL_PLANE ? t.hint : t.ofTemplate}</p>
-      <AroundForm at={view.at ?? ''} within={view.within ?? '5m'} onAsk={(at, within) => change({ at: at || undefined, within: at ? within : undefined, entry: undefined }, true)} />
-      <Answer of={journal}>
+      <p className="notice">{refTo.cluster === CONTROL_PLANE ? t.hint : t.templateHint}</p>
+      <TimeRangeForm at={view.at ?? ''} within={view.within ?? '5m'} onSubmit={(at, within) => change({ at: at || undefined, within: at ? within : undefined, entry: undefined }, true)} />
+      <QueryResult of={journal}>
         {({ entries, total, keptForSeconds, skipped, notices }) => (
           <>
             {skipped.length > 0 && (
@@ -36,25 +36,25 @@ export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
                 {message}
               </p>
             ))}
-            {entries.length === 0 ? <p className="empty">{t.nothing}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => change({ entry })} />}
+            {entries.length === 0 ? <p className="empty">{t.noEntries}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => change({ entry })} />}
             <p className="notice">
-              {t.kept(age(keptForSeconds))} {entries.filter(({ isCause }) => !isCause).length < total && t.more(entries.filter(({ isCause }) => !isCause).length, total)}
+              {t.kept(age(keptForSeconds))} {entries.filter(({ isCause }) => !isCause).length < total && t.newestOf(entries.filter(({ isCause }) => !isCause).length, total)}
             </p>
           </>
         )}
-      </Answer>
+      </QueryResult>
     </>
   )
 }
 
-/** A time in the syntax of the query language, and the range around it. */
-function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: (at: string, within: string) => void }) {
+/** Form for a time in the syntax of the query language, and for the range around it. */
+function TimeRangeForm({ at, within, onSubmit }: { at: string; within: string; onSubmit: (at: string, within: string) => void }) {
   const t = useTextOf(journalText)
   const [text, setText] = useState(at)
-  const [was, setWas] = useState(at)
-  // The inputs follow the address.
-  if (was !== at) {
-    setWas(at)
+  const [previousAt, setPreviousAt] = useState(at)
+  // The input follows the address.
+  if (previousAt !== at) {
+    setPreviousAt(at)
     setText(at)
   }
   return (
@@ -62,7 +62,7 @@ function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: 
       className="tools"
       onSubmit={(event) => {
         event.preventDefault()
-        onAsk(text.trim(), within)
+        onSubmit(text.trim(), within)
       }}
     >
       <label>
@@ -70,7 +70,7 @@ function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: 
       </label>
       <label>
         {t.within}{' '}
-        <select value={within} onChange={(event) => onAsk(text.trim(), event.target.value)}>
+        <select value={within} onChange={(event) => onSubmit(text.trim(), event.target.value)}>
           {WITHIN.map((span) => (
             <option key={span}>{span}</option>
           ))}
@@ -78,7 +78,7 @@ function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: 
       </label>
       <button type="submit">{t.show}</button>
       {at !== '' && (
-        <button type="button" onClick={() => onAsk('', within)}>
+        <button type="button" onClick={() => onSubmit('', within)}>
           {t.all}
         </button>
       )}

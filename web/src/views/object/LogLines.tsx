@@ -10,8 +10,8 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { even, reveal, ROW, rowsOf, uneven, visible } from './grid'
 import { highlighted, levelOf } from './level'
-import { nameOf, type LogLine, type LogSource, type Ring } from './ring'
-import { volumeOf } from './volume'
+import { lineIdOf, type LogLine, type LogSource, type LogBuffer } from './logBuffer'
+import { volumeBars } from './volume'
 
 /** Characters of a line shown in its row; the full line is shown below. */
 const SHOWN = 1_000
@@ -19,8 +19,8 @@ const SHOWN = 1_000
 const MEASURED = 50
 
 interface LinesProps {
-  ring: Ring
-  /** Version of the ring, incremented on change. */
+  buffer: LogBuffer
+  /** Version of the buffer, incremented on change. */
   drawn: number
   following: boolean
   /** The line in the address. */
@@ -37,25 +37,25 @@ interface LinesProps {
 }
 
 /** The visible lines. At the end the view follows new lines; elsewhere it stays. */
-export function Lines({ ring, drawn, following, linked, chosen, timestamps, wrap, mark, onChoose, onContext }: LinesProps) {
+export function Lines({ buffer, drawn, following, linked, chosen, timestamps, wrap, mark, onChoose, onContext }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
   const [place, setPlace] = useState({ top: 0, height: 600 })
   const [atEnd, setAtEnd] = useState(linked === undefined)
   /** Number of lines when the view was at the end last. */
   const seen = useRef(0)
-  if (atEnd) seen.current = ring.total
-  const unseen = ring.total - seen.current
+  if (atEnd) seen.current = buffer.total
+  const unseen = buffer.total - seen.current
   /** The first visible line and its distance from the top: lines are dropped, inserted and wrapped before it. */
   const anchor = useRef<{ line: LogLine; from: number }>(undefined)
   const columns = useColumns(box, wrap, timestamps)
-  const grid = useMemo(() => (columns === undefined ? even(ring.length) : uneven(rowsIn(ring, columns))), [ring, drawn, ring.length, columns])
+  const grid = useMemo(() => (columns === undefined ? even(buffer.length) : uneven(rowsIn(buffer, columns))), [buffer, drawn, buffer.length, columns])
   const sought = useRef(linked)
-  const selected = useMemo(() => (chosen === undefined ? undefined : ring.findLast((line) => nameOf(line) === chosen)), [chosen, ring, drawn])
+  const selected = useMemo(() => (chosen === undefined ? undefined : buffer.findLast((line) => lineIdOf(line) === chosen)), [chosen, buffer, drawn])
 
   const hold = (shown: HTMLDivElement) => {
     const first = grid.at(shown.scrollTop)
-    const line = ring.at(first)
+    const line = buffer.at(first)
     anchor.current = line && { line, from: shown.scrollTop - grid.top(first) }
   }
   const measure = () => {
@@ -69,46 +69,46 @@ export function Lines({ ring, drawn, following, linked, chosen, timestamps, wrap
     const shown = box.current
     if (!shown) return
     const { line, from = 0 } = anchor.current ?? {}
-    const place = line === undefined ? -1 : ring.placeOf(line)
+    const place = line === undefined ? -1 : buffer.indexOf(line)
     if (sought.current !== undefined && selected) {
       sought.current = undefined
-      shown.scrollTop = Math.max(0, grid.top(ring.placeOf(selected)) - shown.clientHeight / 2)
+      shown.scrollTop = Math.max(0, grid.top(buffer.indexOf(selected)) - shown.clientHeight / 2)
     } else if (atEnd) shown.scrollTop = shown.scrollHeight
     else if (line) shown.scrollTop = place < 0 ? 0 : grid.top(place) + from
     hold(shown)
     setPlace({ top: shown.scrollTop, height: shown.clientHeight })
-  }, [drawn, ring, grid])
+  }, [drawn, buffer, grid])
 
   const { first, last } = visible(grid, place.top, place.height)
-  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => ring.at(first + nth)).filter((line) => line !== undefined)
+  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => buffer.at(first + nth)).filter((line) => line !== undefined)
   const move = (event: KeyboardEvent) => {
     const shown = box.current
     if (!shown || event.ctrlKey || event.metaKey || event.altKey) return
     if (event.key === 'Escape') return onChoose(undefined)
-    const now = selected ? ring.placeOf(selected) : ring.length
-    const to = step(event.key, now, ring.length, Math.max(1, Math.floor(shown.clientHeight / ROW) - 2))
-    const line = to === undefined ? undefined : ring.at(to)
+    const now = selected ? buffer.indexOf(selected) : buffer.length
+    const to = step(event.key, now, buffer.length, Math.max(1, Math.floor(shown.clientHeight / ROW) - 2))
+    const line = to === undefined ? undefined : buffer.at(to)
     if (to === undefined || !line) return
     event.preventDefault()
     event.stopPropagation()
-    onChoose(nameOf(line))
+    onChoose(lineIdOf(line))
     shown.scrollTop = reveal(grid, to, shown.scrollTop, shown.clientHeight)
   }
   const jump = (line: LogLine) => {
     setAtEnd(false)
-    box.current?.scrollTo(0, grid.top(ring.placeOf(line)))
+    box.current?.scrollTo(0, grid.top(buffer.indexOf(line)))
   }
   return (
     <>
       {linked !== undefined && chosen === linked && !selected && <p className="notice">{t.lineIsNotThere}</p>}
-      <VolumeStrip ring={ring} drawn={drawn} onJump={jump} />
+      <VolumeStrip buffer={buffer} drawn={drawn} onJump={jump} />
       <div
         className={`log${timestamps ? ' timed' : ''}${wrap ? ' wrap' : ''}`}
         ref={box}
         role="listbox"
         aria-label={t.log}
         tabIndex={0}
-        aria-activedescendant={selected && rows.includes(selected) ? `line-${selected.nth}` : undefined}
+        aria-activedescendant={selected && rows.includes(selected) ? `line-${selected.sequence}` : undefined}
         onScroll={measure}
         onKeyDown={move}
       >
@@ -123,11 +123,11 @@ export function Lines({ ring, drawn, following, linked, chosen, timestamps, wrap
             </div>
           )}
           {rows.map((line, nth) => (
-            <Row key={line.nth} line={line} top={grid.top(first + nth)} height={grid.top(first + nth + 1) - grid.top(first + nth)} chosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
+            <Row key={line.sequence} line={line} top={grid.top(first + nth)} height={grid.top(first + nth + 1) - grid.top(first + nth)} chosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
           ))}
         </div>
       </div>
-      {ring.length === 0 && <p className="empty">{t.noLines}</p>}
+      {buffer.length === 0 && <p className="empty">{t.noLines}</p>}
       {!atEnd && (
         <p className="tools">
           <button
@@ -166,16 +166,16 @@ function useColumns(box: RefObject<HTMLDivElement | null>, wrap: boolean, timest
 }
 
 /** Rows of each line. */
-function* rowsIn(ring: Ring, columns: number): Generator<number> {
-  for (let nth = 0; nth < ring.length; nth++) yield rowsOf(shownOf(ring.at(nth)?.text ?? ''), columns)
+function* rowsIn(buffer: LogBuffer, columns: number): Generator<number> {
+  for (let nth = 0; nth < buffer.length; nth++) yield rowsOf(shownOf(buffer.at(nth)?.text ?? ''), columns)
 }
 
 const shownOf = (text: string) => (text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text)
 
 /** Lines over time, with errors and warnings in their own colours; a click leads to the first line of a bar. */
-function VolumeStrip({ ring, drawn, onJump }: { ring: Ring; drawn: number; onJump: (line: LogLine) => void }) {
+function VolumeStrip({ buffer, drawn, onJump }: { buffer: LogBuffer; drawn: number; onJump: (line: LogLine) => void }) {
   const t = useTextOf(texts)
-  const bars = useMemo(() => volumeOf(ring), [ring, drawn, ring.length])
+  const bars = useMemo(() => volumeBars(buffer), [buffer, drawn, buffer.length])
   if (bars.length === 0) return null
   const most = Math.max(1, ...bars.map(({ lines }) => lines))
   const sum = (of: 'lines' | 'errors' | 'warnings') => number(bars.reduce((all, bar) => all + bar[of], 0))
@@ -206,7 +206,7 @@ interface RowProps {
 const Row = memo(function Row({ line, top, height, chosen, timestamps, mark, onChoose }: RowProps) {
   const { source, text, time } = line
   return (
-    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(nameOf(line))}>
+    <div role="option" aria-selected={chosen} id={`line-${line.sequence}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(lineIdOf(line))}>
       <Source source={source} />
       {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
       <code>{highlighted(shownOf(text), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
@@ -230,7 +230,7 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
 function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
   const t = useTextOf(texts)
   const [copied, copy] = useCopied()
-  const { source, text, time, cut } = line
+  const { source, text, time, truncated } = line
   return (
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
@@ -248,7 +248,7 @@ function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => 
         </button>
       </p>
       <pre tabIndex={0}>{readable(text)}</pre>
-      {cut && <p className="notice">{t.lineWasCut}</p>}
+      {truncated && <p className="notice">{t.lineWasCut}</p>}
     </section>
   )
 }

@@ -7,7 +7,7 @@ import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
 import { Lines } from './LogLines'
-import type { Ring } from './ring'
+import type { LogBuffer } from './logBuffer'
 import { useView } from './state'
 import { download, useLogs, type Told, type Wish } from './useLogs'
 
@@ -39,7 +39,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
     follow,
     line,
   }
-  const { ring, told, drawn, again } = useLogs(wish)
+  const { buffer, told, drawn, again } = useLogs(wish)
   const names = useMemo(() => containers(object).map(({ name }) => name), [object])
   const choose = useCallback((name: string | undefined) => change({ line: name }), [change])
   const toggle = (name: string, on: boolean, usual = false) => change({ [name]: on === usual ? undefined : String(on) })
@@ -110,20 +110,20 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         </button>
       </p>
       {problem && <p role="alert">{problem}</p>}
-      <Said told={told} ring={ring} />
-      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
+      <Said told={told} buffer={buffer} />
+      <Lines buffer={buffer} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
   )
 }
 
-function Said({ told, ring }: { told: Told; ring: Ring }) {
+function Said({ told, buffer }: { told: Told; buffer: LogBuffer }) {
   const t = useTextOf(texts)
   const { state, why, sources, refused, notices, skipped } = told
   return (
     <>
       <p className={state === 'broken' ? 'bad said' : 'notice said'}>
-        <span role="status">{t.logStates[state]}</span> {why} · {t.logsOfPods(sources.size)} · {t.linesCame(ring.total)}
-        {ring.left > 0 && <> · {t.linesLeft(ring.left)}</>}
+        <span role="status">{t.logStates[state]}</span> {why} · {t.logsOfPods(sources.size)} · {t.linesCame(buffer.total)}
+        {buffer.dropped > 0 && <> · {t.linesLeft(buffer.dropped)}</>}
       </p>
       {notices.map((notice) => (
         <p key={notice} className="notice">

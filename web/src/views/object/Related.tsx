@@ -13,7 +13,7 @@ import { Dependents } from './Dependents'
 import { isSide, SIDES } from './reached'
 import { explain } from './explain'
 import { arrange, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
-import { asked } from './objects'
+import { objectParameters } from './objects'
 import { useView } from './state'
 
 const DEPTH = '2'
@@ -27,7 +27,7 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
   const listed = view.as === 'list'
   const graph = useQuery({
     queryKey: ['graph', refTo, depth],
-    queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${asked(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
+    queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
     placeholderData: (previous) => previous,
     refetchInterval: 10_000,
     enabled: side === undefined,

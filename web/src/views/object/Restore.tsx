@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'react'
 import { ApiError, getJson, objectPath, type ObjectRef } from '../../api/client'
 import { printJson } from '../../api/json'
-import { patiently } from '../../api/kube'
+import { withTimeout } from '../../api/kube'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
@@ -14,7 +14,7 @@ import { useTextOf } from '../../text'
 import { historyText } from '../../text/history'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { changes, isOwn, written } from './merge'
+import { changes, isOwn, formatPath } from './merge'
 import { createObject, readVersion, replaceObject } from './objects'
 import { isManaged } from './Overview'
 import { restored } from './restore'
@@ -31,7 +31,7 @@ type Checked = { at: 'checking' } | { at: 'refused'; why: string } | { at: 'acce
 /** The object in its cluster; undefined if it is deleted. */
 async function currentOf(ref: ObjectRef): Promise<KubeObject | undefined> {
   try {
-    return await patiently((patience) => getJson<KubeObject>(objectPath(ref), patience))
+    return await withTimeout((patience) => getJson<KubeObject>(objectPath(ref), patience))
   } catch (error) {
     if (error instanceof ApiError && error.code === 404) return undefined
     throw error
@@ -43,7 +43,7 @@ async function check(ref: ObjectRef, seq: number): Promise<Checked> {
   const text = print(restored(current, version))
   const answer = await (current ? replaceObject : createObject)(ref, text, 'dry-run')
   const found = changes(current ?? {}, parse(answer.text).value).filter((change) => !isOwn(change))
-  const differences = found.map(({ path, before, after }) => ({ path: written(path), before, after }))
+  const differences = found.map(({ path, before, after }) => ({ path: formatPath(path), before, after }))
   return { at: 'accepted', text, current, differences: current ? differences : [], warnings: answer.warnings }
 }
 

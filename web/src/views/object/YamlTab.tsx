@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { getText, groupOf, objectPath, reported, type ObjectRef } from '../../api/client'
-import { patiently } from '../../api/kube'
+import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
-import { useMay } from '../../api/useMay'
+import { useCanI } from '../../api/useCanI'
 import { Control } from '../../parts/Control'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -15,7 +15,7 @@ import { useView } from './state'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 const Edit = lazy(() => import('./Edit').then((part) => ({ default: part.Edit })))
-const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
+const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 interface YamlTabProps {
   refTo: ObjectRef
@@ -36,11 +36,11 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
   const hidden = secret && !revealed
   const { cluster, namespace, name, resource } = refTo
   const may = (verb: string) => ({ cluster, verb, group: groupOf(refTo.apiVersion), resource, namespace, name })
-  const mayUpdate = useMay(may('update'))
-  const mayGet = useMay(may('get'))
+  const mayUpdate = useCanI(may('update'))
+  const mayGet = useCanI(may('get'))
   const text = useQuery({
     queryKey: ['yaml', refTo, object.metadata],
-    queryFn: ({ signal }) => patiently((patience) => getText(objectPath(refTo), 'application/yaml', patience), signal),
+    queryFn: ({ signal }) => withTimeout((patience) => getText(objectPath(refTo), 'application/yaml', patience), signal),
     enabled: !hidden,
     placeholderData: (previous) => previous,
     // Displayed values are discarded with the page.

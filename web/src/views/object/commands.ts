@@ -3,7 +3,7 @@ import type { Tab } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef, qualified } from '../../api/client'
 import { explanationPath, nameOf } from '../../api/propagation'
 import { API } from '../../api/useSearch'
-import { asked } from './objects'
+import { objectParameters } from './objects'
 
 export interface Command {
   tool: 'kubectl' | 'crowsnest'
@@ -58,7 +58,7 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
       ]
     case 'related':
       return [
-        raw(`graph?${asked(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
+        raw(`graph?${objectParameters(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
         { tool: 'crowsnest', text: `crowsnest search ${shellQuote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
       ]
     case 'placement':
@@ -71,9 +71,9 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
       ]
     }
     case 'history': {
-      if (view.with) return [raw(`diff?${asked(ref)}&with=${encodeURIComponent(view.with)}`)]
+      if (view.with) return [raw(`diff?${objectParameters(ref)}&with=${encodeURIComponent(view.with)}`)]
       const between = ['from', 'to'].filter((end) => view[end]).map((end) => `&${end}=${view[end]}`)
-      return [raw(`history?${asked(ref)}`), raw(`diff?${asked(ref)}${between.join('')}`)]
+      return [raw(`history?${objectParameters(ref)}`), raw(`diff?${objectParameters(ref)}${between.join('')}`)]
     }
     case 'journal': {
       const around = ['at', 'within'].filter((name) => view[name]).map((name) => `&${name}=${encodeURIComponent(view[name] ?? '')}`)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { apply, changes, compare, written } from './merge'
+import { apply, changes, compare, formatPath } from './merge'
 
 const base = {
   metadata: { resourceVersion: '1', labels: { app: 'web' } },
@@ -12,7 +12,7 @@ function edited(edit: (copy: typeof base & Record<string, any>) => void) {
   edit(copy)
   return copy
 }
-const told = (one: unknown, other: unknown) => changes(one, other).map(({ path, ...rest }) => [written(path), rest])
+const told = (one: unknown, other: unknown) => changes(one, other).map(({ path, ...rest }) => [formatPath(path), rest])
 
 describe('changes', () => {
   it.each([
@@ -61,7 +61,7 @@ describe('three ways', () => {
     ['to the same', edited((o) => (o.spec.replicas = 3)), edited((o) => (o.spec.replicas = 3)), []],
     ['one has left what the other changed', edited((o) => o.spec.containers.pop()), edited((o) => (o.spec.containers[1]!.image = 'x')), ['spec.containers[log]']],
   ])('the same field, %s', (_, mine, theirs, expected) => {
-    expect(compare(base, mine, theirs).conflicts.map((conflict) => written(conflict.mine.path))).toEqual(expected)
+    expect(compare(base, mine, theirs).conflicts.map((conflict) => formatPath(conflict.mine.path))).toEqual(expected)
   })
 })
 

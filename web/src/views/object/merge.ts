@@ -96,6 +96,6 @@ function put(value: unknown, path: Path, change: Change): unknown {
 }
 
 /** `spec.template.spec.containers[web].image` */
-export function written(path: Path): string {
+export function formatPath(path: Path): string {
   return path.reduce((before, field) => (field.startsWith('[') ? before + field : before ? `${before}.${field}` : field), '')
 }

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { parameters, type Wish } from './useLogs'
-import { asked, copiesOf, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
+import { objectParameters, copiesOf, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
 
 it('values of a Secret are removed', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
@@ -24,7 +24,7 @@ it('warning headers are parsed', () => {
 })
 
 it('objects are requested by their identity', () => {
-  expect(asked({ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n' })).toBe('cluster=m1&apiVersion=v1&resource=nodes&name=n')
+  expect(objectParameters({ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n' })).toBe('cluster=m1&apiVersion=v1&resource=nodes&name=n')
 })
 
 it.each([

@@ -6,12 +6,12 @@ import type { KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 
 /** Dry run: the cluster processes the request without storing it. */
-export type Earnest = 'dry-run' | 'real'
+export type WriteMode = 'dry-run' | 'real'
 
 export const isSecret = ({ apiVersion, resource }: ObjectRef) => apiVersion === 'v1' && resource === 'secrets'
 
 /** Parameters of an object in the search API. */
-export function asked({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
+export function objectParameters({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
   const given = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }
   return new URLSearchParams(given).toString()
 }
@@ -69,20 +69,20 @@ export function dotted(pointer: string): string {
   }, '')
 }
 
-export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<History>(`${API}/history?${asked(ref)}`, signal)
+export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<History>(`${API}/history?${objectParameters(ref)}`, signal)
 
 export const readVersion = (ref: ObjectRef, seq: number | string, signal?: AbortSignal) =>
-  getJson<KubeObject>(`${API}/history?${asked(ref)}&seq=${seq}`, signal)
+  getJson<KubeObject>(`${API}/history?${objectParameters(ref)}&seq=${seq}`, signal)
 
 /** A Secret from the cache, with keys and without values; the cluster is not queried. */
 export async function readWithheld(ref: ObjectRef, signal?: AbortSignal): Promise<KubeObject> {
   const { versions } = await readHistory(ref, signal)
   const now = versions.find(({ until }) => until === undefined)
-  if (!now) throw new Error(`${ref.name} is not there`)
+  if (!now) throw new Error(`${ref.name} is not in the cache`)
   return withoutValues(await readVersion(ref, now.seq, signal))
 }
 
-/** Includes values that the cache withholds. */
+/** A Secret with its keys and empty values, and without the annotation that repeats its values. */
 export function withoutValues(secret: KubeObject): KubeObject {
   const blank = (values: unknown) => Object.fromEntries(Object.keys((values ?? {}) as object).map((key) => [key, '']))
   const { 'kubectl.kubernetes.io/last-applied-configuration': _applied, ...annotations } = secret.metadata.annotations ?? {}
@@ -95,13 +95,13 @@ export function withoutValues(secret: KubeObject): KubeObject {
 }
 
 /** The response to a write, with its warnings. */
-export interface Written {
+export interface WriteResponse {
   text: string
   warnings: string[]
 }
 
-async function send(method: string, path: string, earnest: Earnest, body: string | undefined, kind: string): Promise<Written> {
-  const dry = earnest === 'dry-run' ? `${path.includes('?') ? '&' : '?'}dryRun=All` : ''
+async function send(method: string, path: string, mode: WriteMode, body: string | undefined, kind: string): Promise<WriteResponse> {
+  const dry = mode === 'dry-run' ? `${path.includes('?') ? '&' : '?'}dryRun=All` : ''
   const headers = { Accept: 'application/yaml', ...(body !== undefined && { 'Content-Type': kind }) }
   const response = await request(path + dry, { method, headers, ...(body !== undefined && { body }) })
   return { text: await response.text(), warnings: readWarnings(response.headers.get('Warning')) }
@@ -113,27 +113,27 @@ export function readWarnings(header: string | null): string[] {
 }
 
 /** Replaces the whole object; unknown fields are refused, and an outdated version as well (409). */
-export const replaceObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
-  send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
+export const replaceObject = (ref: ObjectRef, yaml: string, mode: WriteMode) =>
+  send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, mode, yaml, 'application/yaml')
 
 /** Creates an object of this name; it must not exist. */
-export const createObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
-  send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
+export const createObject = (ref: ObjectRef, yaml: string, mode: WriteMode) =>
+  send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, mode, yaml, 'application/yaml')
 
 /** Deletes the displayed object only, by its UID. */
-export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: Earnest) => {
+export const removeObject = (ref: ObjectRef, uid: string | undefined, mode: WriteMode) => {
   // If a deletion has a body, API servers ignore the query parameters: without this a dry run would delete.
-  const dry = earnest === 'dry-run' && { dryRun: ['All'] }
+  const dry = mode === 'dry-run' && { dryRun: ['All'] }
   const options = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', ...(uid && { preconditions: { uid } }), ...dry }
-  return send('DELETE', objectPath(ref), earnest, JSON.stringify(options), 'application/json')
+  return send('DELETE', objectPath(ref), mode, JSON.stringify(options), 'application/json')
 }
 
-export const scaleObject = (ref: ObjectRef, replicas: number, earnest: Earnest) =>
-  send('PATCH', `${objectPath(ref)}/scale?fieldManager=crowsnest-ui`, earnest, JSON.stringify({ spec: { replicas } }), 'application/merge-patch+json')
+export const scaleObject = (ref: ObjectRef, replicas: number, mode: WriteMode) =>
+  send('PATCH', `${objectPath(ref)}/scale?fieldManager=crowsnest-ui`, mode, JSON.stringify({ spec: { replicas } }), 'application/merge-patch+json')
 
 /** As `kubectl rollout restart`: a new annotation changes the template. */
-export const restartObject = (ref: ObjectRef, at: Date, earnest: Earnest) => {
+export const restartObject = (ref: ObjectRef, at: Date, mode: WriteMode) => {
   const annotations = { 'kubectl.kubernetes.io/restartedAt': at.toISOString().replace(/\.\d+Z$/, 'Z') }
   const body = { spec: { template: { metadata: { annotations } } } }
-  return send('PATCH', `${objectPath(ref)}?fieldManager=crowsnest-ui`, earnest, JSON.stringify(body), 'application/merge-patch+json')
+  return send('PATCH', `${objectPath(ref)}?fieldManager=crowsnest-ui`, mode, JSON.stringify(body), 'application/merge-patch+json')
 }

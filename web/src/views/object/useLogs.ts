@@ -3,7 +3,7 @@ import { reported, request } from '../../api/client'
 import { streamEvents } from '../../api/sse'
 import type { Notice, Skipped } from '../../api/types'
 import { API } from '../../api/useSearch'
-import { before, keyOf, Ring, type LogSource } from './ring'
+import { timeBefore, keyOf, LogBuffer, type LogSource } from './logBuffer'
 
 /** Parameters of the logs. */
 export interface Wish {
@@ -43,7 +43,7 @@ export function parameters({ q, container, include, exclude, since, tail, previo
   if (container) set.set('container', `^${container}$`)
   if (include) set.set('include', include)
   if (exclude) set.set('exclude', exclude)
-  const from = again ?? (line === undefined ? undefined : before(line))
+  const from = again ?? (line === undefined ? undefined : timeBefore(line))
   if (from !== undefined) set.set('sinceTime', from)
   else if (since) set.set('since', since)
   const last = tail ?? (from === undefined && !since ? TAIL : undefined)
@@ -59,9 +59,9 @@ interface Line extends LogSource {
   cut?: boolean
 }
 
-/** Streams logs into a ring. An interrupted stream resumes without duplicate lines. */
-export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; again: () => void } {
-  const ring = useRef(new Ring())
+/** Streams logs into a buffer. An interrupted stream resumes without duplicate lines. */
+export function useLogs(wish: Wish): { buffer: LogBuffer; told: Told; drawn: number; again: () => void } {
+  const buffer = useRef(new LogBuffer())
   const [told, setTold] = useState(NOTHING)
   const [drawn, setDrawn] = useState(0)
   const [asked, setAsked] = useState(0)
@@ -78,8 +78,8 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
     /** The last time of each log. */
     const last = new Map<string, string>()
     let newest: string | undefined
-    const own = new Ring()
-    ring.current = own
+    const own = new LogBuffer()
+    buffer.current = own
     const show = () => {
       if (!changed) return
       changed = false
@@ -110,7 +110,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
             last.set(log, of.time)
             if (newest === undefined || of.time > newest) newest = of.time
           }
-          own.push({ time: of.time, text: of.text, cut: of.cut === true, source: from })
+          own.push({ time: of.time, text: of.text, truncated: of.cut === true, source: from })
           return
         }
         case 'joined':
@@ -168,7 +168,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
     }
   }, [key, asked])
 
-  return { ring: ring.current, told, drawn, again: useCallback(() => setAsked((n) => n + 1), []) }
+  return { buffer: buffer.current, told, drawn, again: useCallback(() => setAsked((n) => n + 1), []) }
 }
 
 /** Downloads all matching lines as a text file, without buffering them in the page. */

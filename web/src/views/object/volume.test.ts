@@ -1,27 +1,27 @@
 import { expect, test } from 'vitest'
-import type { LogLine } from './ring'
-import { volumeOf } from './volume'
+import type { LogLine } from './logBuffer'
+import { volumeBars } from './volume'
 
 const source = { cluster: 'm1', namespace: 'shop', pod: 'web-0', container: 'web' }
 const line = (nth: number, second: number | undefined, text = 'fine'): LogLine => ({
-  nth,
+  sequence: nth,
   time: second === undefined ? undefined : new Date(1_767_225_600_000 + second * 1_000).toISOString(),
   text,
-  cut: false,
+  truncated: false,
   source,
 })
 const of = (...lines: LogLine[]) => ({ length: lines.length, at: (place: number) => lines[place] })
 
 test('lines are counted over time, by level', () => {
   const lines = [line(0, 0), line(1, 1, 'level=error'), line(2, undefined, '  at main.go'), line(3, 5, '[warn] slow'), line(4, 10)]
-  const bars = volumeOf(of(...lines), 4)
+  const bars = volumeBars(of(...lines), 4)
   expect(bars.map(({ lines, errors, warnings }) => [lines, errors, warnings])).toEqual([
     [3, 1, 0],
     [0, 0, 0],
     [1, 0, 1],
     [1, 0, 0],
   ])
-  expect(bars.map(({ first }) => first?.nth)).toEqual([0, undefined, 3, 4])
+  expect(bars.map(({ first }) => first?.sequence)).toEqual([0, undefined, 3, 4])
   expect(bars.map(({ from }) => from - bars[0]!.from)).toEqual([0, 2_500, 5_000, 7_500])
 })
 
@@ -29,4 +29,4 @@ test.each([
   ['no lines', of()],
   ['one time', of(line(0, 1), line(1, 1))],
   ['no times', of(line(0, undefined), line(1, undefined))],
-])('%s have no bars', (_, lines) => expect(volumeOf(lines)).toEqual([]))
+])('%s have no bars', (_, lines) => expect(volumeBars(lines)).toEqual([]))

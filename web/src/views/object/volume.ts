@@ -1,10 +1,10 @@
-// Log lines over time, by level. Pure.
+// Histogram of log lines over time, by level. Pure.
 import { levelOf } from './level'
-import type { LogLine } from './ring'
+import type { LogLine } from './logBuffer'
 
 export const BARS = 60
 
-export interface Volume {
+export interface VolumeBar {
   /** Unix milliseconds. */
   from: number
   lines: number
@@ -14,48 +14,49 @@ export interface Volume {
   first: LogLine | undefined
 }
 
-interface Lines {
+interface LineList {
   length: number
-  at: (place: number) => LogLine | undefined
+  at: (index: number) => LogLine | undefined
 }
 
-interface Read {
+interface ParsedLine {
+  /** Unix milliseconds; NaN without a time. */
   time: number
   level: ReturnType<typeof levelOf>
 }
 
-/** Lines are read once, since the strip is drawn again with each change. */
-const known = new WeakMap<LogLine, Read>()
+/** Parsed lines. Each line is parsed once, because the histogram is drawn again after each change. */
+const parsedLines = new WeakMap<LogLine, ParsedLine>()
 
-function read(line: LogLine): Read {
-  const before = known.get(line)
-  if (before) return before
-  const made = { time: line.time === undefined ? NaN : Date.parse(line.time), level: levelOf(line.text) }
-  known.set(line, made)
-  return made
+function parseLine(line: LogLine): ParsedLine {
+  const cached = parsedLines.get(line)
+  if (cached) return cached
+  const parsed = { time: line.time === undefined ? NaN : Date.parse(line.time), level: levelOf(line.text) }
+  parsedLines.set(line, parsed)
+  return parsed
 }
 
-/** Bars of equal duration from the first to the last line, which are in the order of time; none without a duration. */
-export function volumeOf(lines: Lines, bars = BARS): Volume[] {
+/** Bars of equal duration from the first to the last line. Lines must be sorted by time. Empty if all lines have one time, or none has a time. */
+export function volumeBars(lines: LineList, bars = BARS): VolumeBar[] {
   const all = Array.from({ length: lines.length }, (_, nth) => lines.at(nth)).filter((line) => line !== undefined)
-  const timed = (line: LogLine | undefined) => line !== undefined && !Number.isNaN(read(line).time)
-  const [begin, end] = [all.find(timed), all.findLast(timed)]
-  if (!begin || !end) return []
-  const from = read(begin).time
-  const width = (read(end).time - from) / bars
+  const hasTime = (line: LogLine | undefined) => line !== undefined && !Number.isNaN(parseLine(line).time)
+  const [first, last] = [all.find(hasTime), all.findLast(hasTime)]
+  if (!first || !last) return []
+  const from = parseLine(first).time
+  const width = (parseLine(last).time - from) / bars
   if (!(width > 0)) return []
-  const found = Array.from({ length: bars }, (_, nth): Volume => ({ from: from + nth * width, lines: 0, errors: 0, warnings: 0, first: undefined }))
-  let at = 0
+  const histogram = Array.from({ length: bars }, (_, nth): VolumeBar => ({ from: from + nth * width, lines: 0, errors: 0, warnings: 0, first: undefined }))
+  let index = 0
   for (const line of all) {
-    const { time, level } = read(line)
+    const { time, level } = parseLine(line)
     // A line without a time follows the one before it.
-    if (!Number.isNaN(time)) at = Math.min(bars - 1, Math.max(0, Math.floor((time - from) / width)))
-    const bar = found[at]
+    if (!Number.isNaN(time)) index = Math.min(bars - 1, Math.max(0, Math.floor((time - from) / width)))
+    const bar = histogram[index]
     if (!bar) continue
     bar.lines++
     if (level === 'bad') bar.errors++
     if (level === 'warn') bar.warnings++
     bar.first ??= line
   }
-  return found
+  return histogram
 }

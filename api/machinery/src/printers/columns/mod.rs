@@ -96,7 +96,7 @@ impl KindPrinter {
     }
 
     /// The printer of a kind with specific columns. Events are printed equally in both of their groups.
-    pub fn of(group: &str, kind: &str) -> Option<&'static Self> {
+    pub fn for_kind(group: &str, kind: &str) -> Option<&'static Self> {
         let group = if (group, kind) == ("events.k8s.io", "Event") { "" } else { group };
         Self::all().find(|printer| printer.kind == kind && printer.group == group)
     }
@@ -124,10 +124,10 @@ static ANY: KindPrinter = KindPrinter::new("", "", &[NAME, AGE], |object| vec![r
 
 /// The columns of a kind; name and age by default.
 pub fn columns(group: &str, kind: &str) -> &'static [Column] {
-    KindPrinter::of(group, kind).unwrap_or(&ANY).columns
+    KindPrinter::for_kind(group, kind).unwrap_or(&ANY).columns
 }
 
 /// The cells of [`columns`].
 pub(super) fn cells(group: &str, kind: &str, object: &Value) -> Vec<Cell> {
-    KindPrinter::of(group, kind).unwrap_or(&ANY).cells(object)
+    KindPrinter::for_kind(group, kind).unwrap_or(&ANY).cells(object)
 }

@@ -113,8 +113,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
             AGE,
         ],
         |o| {
-            let (wanted, found) = (int(o, "/spec/replicas"), int(o, "/status/replicas"));
-            vec![read::name(o), Cell::from(wanted), Cell::from(found), read::age(o)]
+            let (desired, current) = (int(o, "/spec/replicas"), int(o, "/status/replicas"));
+            vec![read::name(o), Cell::from(desired), Cell::from(current), read::age(o)]
         },
     ),
     KindPrinter::new(

@@ -19,7 +19,8 @@ impl<'r> VisibleRbac<'r> {
     /// proofs of its first step are those of the user.
     pub fn paths_from(self, user: &UserInfo) -> Paths<'r> {
         let places = Places { cluster: self, control_plane: None };
-        let mut unreached: Vec<Subject> = self.subjects().into_iter().filter(|subject| !subject.is(user, "")).collect();
+        let mut unreached: Vec<Subject> =
+            self.subjects().into_iter().filter(|subject| !subject.matches_user(user, "")).collect();
         let mut found = Paths::default();
         let mut frontier: Vec<Reached<'r>> = vec![(user.clone(), Vec::new())];
         for _ in 0..MAX_STEPS {
@@ -56,9 +57,10 @@ impl<'r> VisibleRbac<'r> {
     /// Subjects of visible bindings.
     fn subjects(&self) -> BTreeSet<Subject> {
         let bindings = self.bindings(&Scope::All);
-        let visible = bindings.filter(|(namespace, name, binding)| self.shows(namespace, name, &binding.role));
+        let visible =
+            bindings.filter(|(namespace, name, binding)| self.is_binding_visible(namespace, name, &binding.role));
         let of_binding = |(namespace, _, binding): (&'r str, &'r str, &'r Binding)| {
-            binding.subjects.iter().filter_map(move |subject| subject.resolved(namespace))
+            binding.subjects.iter().filter_map(move |subject| subject.resolve(namespace))
         };
         visible.flat_map(of_binding).collect()
     }

@@ -10,7 +10,7 @@
 mod tests;
 
 use super::StepKind;
-use super::ways::{CHANGE, In, WRITE, Way, way};
+use super::ways::{CHANGE, RightBuilder, WRITE, Way, way};
 use crate::rbac::Action;
 use crate::rbac::access::VisibleRbac;
 
@@ -38,13 +38,13 @@ impl<'a> Roles<'a> {
 }
 
 /// Steps that grant the action in the namespace; in the cluster, if it is empty.
-pub(super) fn ways_to_grant(view: VisibleRbac<'_>, own: In<'_>, action: &Action) -> Vec<Way> {
+pub(super) fn ways_to_grant(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<Way> {
     let mut ways = ways_to_bind(view, own, action);
     ways.extend(ways_to_escalate(view, own));
     ways
 }
 
-fn ways_to_bind(view: VisibleRbac<'_>, own: In<'_>, action: &Action) -> Vec<Way> {
+fn ways_to_bind(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<Way> {
     let (bindings, kinds) = match own.namespace {
         "" => ("clusterrolebindings", vec![Roles::CLUSTER]),
         namespace => ("rolebindings", vec![Roles::CLUSTER, Roles::of(namespace)]),
@@ -73,7 +73,7 @@ fn ways_to_bind(view: VisibleRbac<'_>, own: In<'_>, action: &Action) -> Vec<Way>
     ways
 }
 
-fn ways_to_escalate(view: VisibleRbac<'_>, own: In<'_>) -> Vec<Way> {
+fn ways_to_escalate(view: VisibleRbac<'_>, own: RightBuilder<'_>) -> Vec<Way> {
     let roles = Roles::of(own.namespace);
     let escalate = |name: &str| {
         let change = CHANGE.map(|verb| own.right(verb, RBAC, roles.resource, name)).to_vec();

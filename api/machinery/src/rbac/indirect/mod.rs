@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
-use ways::{MOST_NAMESPACES, Way, namespaces, ways_to_be, ways_to_do};
+use ways::{MAX_NAMESPACES, Way, namespaces, ways_to_be, ways_to_do};
 
 /// Maximum number of steps.
 pub const MAX_STEPS: usize = 4;
@@ -162,7 +162,7 @@ impl<'r> Places<'r> {
             search.visit(RuleSource::Cluster, subject.clone(), None, 0);
         }
         let namespaces = namespaces(&self, action, scope);
-        search.truncated |= namespaces.len() > MOST_NAMESPACES;
+        search.truncated |= namespaces.len() > MAX_NAMESPACES;
         for way in ways_to_do(&self, action, &namespaces) {
             search.follow(&way, None, None, 1);
         }

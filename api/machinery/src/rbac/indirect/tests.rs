@@ -142,7 +142,7 @@ fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace:
 
 #[test]
 fn namespaces_that_are_not_followed_are_reported() {
-    let names: Vec<String> = (0..=ways::MOST_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
+    let names: Vec<String> = (0..=ways::MAX_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
     for (count, truncated) in [(names.len(), true), (names.len() - 1, false)] {
         let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
         let rbac = rbac(&grants);

@@ -25,7 +25,7 @@ pub(super) const WRITE: [&str; 3] = ["create", "update", "patch"];
 pub(super) const CHANGE: [&str; 2] = ["update", "patch"];
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// Maximum number of namespaces that are followed.
-pub(super) const MOST_NAMESPACES: usize = 100;
+pub(super) const MAX_NAMESPACES: usize = 100;
 
 /// A step: all needs must be satisfied, each by one of its rights.
 pub(super) struct Way {
@@ -44,13 +44,13 @@ impl Way {
 
 /// Makes rights to resources of a namespace in one place.
 #[derive(Clone, Copy)]
-pub(super) struct In<'a> {
+pub(super) struct RightBuilder<'a> {
     pub source: RuleSource,
     /// Empty: the cluster.
     pub namespace: &'a str,
 }
 
-impl In<'_> {
+impl RightBuilder<'_> {
     pub fn right(self, verb: &str, group: &str, resource: &str, name: &str) -> Right {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let action = Action::Resource {
@@ -87,7 +87,7 @@ impl In<'_> {
     }
 
     fn node_proxy(self) -> Way {
-        let cluster = In { namespace: "", ..self };
+        let cluster = RightBuilder { namespace: "", ..self };
         way(StepKind::NodeProxy, [cluster.rights(&["create", "get"], "", "nodes/proxy")])
     }
 
@@ -108,11 +108,11 @@ pub(super) fn way<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> Way
 
 /// Steps by which someone else becomes the subject in a place.
 pub(super) fn ways_to_be(places: &Places<'_>, source: RuleSource, subject: &Subject) -> Vec<Way> {
-    let cluster = In { source, namespace: "" };
+    let cluster = RightBuilder { source, namespace: "" };
     let mut ways = match subject.kind {
         SubjectKind::Unknown => return Vec::new(),
         SubjectKind::ServiceAccount => {
-            let mut ways = ways_to_account(In { source, namespace: &subject.namespace }, &subject.name);
+            let mut ways = ways_to_account(RightBuilder { source, namespace: &subject.namespace }, &subject.name);
             if source == RuleSource::Cluster && places.control_plane.is_some() {
                 ways.push(propagate(&subject.namespace));
             }
@@ -135,13 +135,13 @@ pub(super) fn ways_to_be(places: &Places<'_>, source: RuleSource, subject: &Subj
                 ways.push(cluster.approve_certificate());
             }
             if let Some(namespace) = subject.accounts_group().filter(|namespace| !namespace.is_empty()) {
-                ways.extend(ways_to_account(In { source, namespace }, ""));
+                ways.extend(ways_to_account(RightBuilder { source, namespace }, ""));
             }
             ways
         }
     };
     if let (RuleSource::Cluster, Some(control_plane)) = (source, places.control_plane) {
-        let here = In { source: RuleSource::ControlPlane, namespace: "" };
+        let here = RightBuilder { source: RuleSource::ControlPlane, namespace: "" };
         let proxy = ["get", "create"]
             .map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
         ways.push(Way { only: Some(subject.clone()), ..way(StepKind::ClusterProxy, [proxy.into()]) });
@@ -150,7 +150,7 @@ pub(super) fn ways_to_be(places: &Places<'_>, source: RuleSource, subject: &Subj
 }
 
 /// Steps to a service account; without a name, to any of the namespace.
-fn ways_to_account(own: In<'_>, name: &str) -> Vec<Way> {
+fn ways_to_account(own: RightBuilder<'_>, name: &str) -> Vec<Way> {
     let mut ways = Vec::from(own.start_pods());
     ways.extend(own.enter_pods());
     ways.push(way(StepKind::RequestToken, [vec![own.right("create", "", "serviceaccounts/token", name)]]));
@@ -162,8 +162,8 @@ fn ways_to_account(own: In<'_>, name: &str) -> Vec<Way> {
 
 /// Creates a workload as a template, and a policy that propagates it, in the control plane.
 fn propagate(namespace: &str) -> Way {
-    let here = In { source: RuleSource::ControlPlane, namespace };
-    let everywhere = In { namespace: "", ..here };
+    let here = RightBuilder { source: RuleSource::ControlPlane, namespace };
+    let everywhere = RightBuilder { namespace: "", ..here };
     let templates = WORKLOADS.iter().flat_map(|(group, resource)| here.rights(&WRITE, group, resource));
     let pods = here.rights(&["create"], "", "pods");
     let mut policies = here.rights(&WRITE, POLICIES, "propagationpolicies");
@@ -183,10 +183,10 @@ pub(super) fn namespaces<'n>(places: &Places<'n>, action: &Action, scope: &'n Sc
 /// Steps that allow the action itself in one of the namespaces, or in the cluster.
 pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, namespaces: &BTreeSet<&str>) -> Vec<Way> {
     let mut ways = Vec::new();
-    let cluster = In { source: RuleSource::Cluster, namespace: "" };
+    let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
     ways.extend(ways_to_grant(places.cluster, cluster, action));
-    for &namespace in namespaces.iter().take(MOST_NAMESPACES) {
-        let own = In { namespace, ..cluster };
+    for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
+        let own = RightBuilder { namespace, ..cluster };
         ways.extend(ways_to_grant(places.cluster, own, action));
         ways.extend(ways_to_read_secrets(own, action));
     }
@@ -199,21 +199,21 @@ pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, namespaces: &BTre
     if let Some(control_plane) = places.control_plane {
         let mut credentials = Vec::new();
         for (namespace, name) in control_plane.credentials {
-            let own = In { source: RuleSource::ControlPlane, namespace };
+            let own = RightBuilder { source: RuleSource::ControlPlane, namespace };
             credentials.push(own.right("get", "", "secrets", name));
             credentials.extend(own.rights(&READ[1..], "", "secrets"));
         }
         if !credentials.is_empty() {
             ways.push(way(StepKind::ReadClusterCredentials, [credentials]));
         }
-        let works = In { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
+        let works = RightBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
         ways.push(way(StepKind::WriteWork, [works.rights(&WRITE, "work.karmada.io", "works")]));
     }
     ways
 }
 
 /// A list of Secrets contains their values, and a Pod can mount them.
-fn ways_to_read_secrets(own: In<'_>, action: &Action) -> Vec<Way> {
+fn ways_to_read_secrets(own: RightBuilder<'_>, action: &Action) -> Vec<Way> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
     let is_read = READ.contains(&verb.as_str());
     if !is_read || (group.as_str(), resource.as_str(), subresource.as_str()) != ("", "secrets", "") {

@@ -27,17 +27,17 @@ fn cases(standard: u32) -> u32 {
 fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
     let began = cpu_time();
     // On a busy machine the time limit can pass before the script starts.
-    let lua = match sandbox::machine(time) {
+    let lua = match sandbox::create_machine(time) {
         Ok(lua) => lua,
         Err(error) => return (Err(error.into()), Ok(())),
     };
     let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}});
     let ended = run_in(&lua, script, "ReflectStatus", &[&object], |call_arguments, status, _| {
-        table(call_arguments, "replica", &status, &[])
+        expect_table(call_arguments, "replica", &status, &[])
     });
     let (took, memory) = (cpu_time() - began, lua.used_memory());
     let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
-    let within = match took <= time + OVERRUN && memory <= MOST_MEMORY && message <= LONGEST_MESSAGE + 256 {
+    let within = match took <= time + OVERRUN && memory <= MAX_MEMORY_BYTES && message <= MAX_MESSAGE_BYTES + 256 {
         true => Ok(()),
         false => Err(format!("took {took:?}, {memory} bytes, a message of {message}")),
     };

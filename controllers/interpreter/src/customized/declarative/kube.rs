@@ -1,5 +1,5 @@
-//! Library for `require("kube")` in scripts: sums of quantities, and requirements and dependencies of pod templates.
-//! Invalid arguments are rejected with the messages of Karmada's library.
+//! Library for `require("kube")` in scripts: sums and values of quantities, and requirements and dependencies of pod
+//! templates. Invalid arguments are rejected with the messages of Karmada's library.
 
 use crowsnest_apimachinery::quantity::Quantity;
 use mlua::{Function, Lua, Table, Value, Variadic};
@@ -7,23 +7,28 @@ use mlua::{Function, Lua, Table, Value, Variadic};
 use super::budget::Budget;
 use super::values::CallArguments;
 use super::{DEADLINE_EXCEEDED, type_of};
-use crate::default::dependencies::of_pod_spec;
+use crate::default::dependencies::from_pod_spec;
 use crate::default::replicas::pod_requirements;
 
 /// Maximum length of a quantity in bytes. Longer ones are invalid and are not repeated in error messages.
-const LONGEST_QUANTITY: usize = 256;
+const MAX_QUANTITY_LENGTH: usize = 256;
 
 pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
     let library = lua.create_table()?;
     library.raw_set("resourceAdd", lua.create_function(|_, amounts| sum(amounts))?)?;
-    library.raw_set("getResourceQuantity", lua.create_function(|_, amount| amount_of(amount))?)?;
-    library.raw_set("accuratePodRequirements", timed(lua, budget, requirements)?)?;
-    library.raw_set("getPodDependencies", timed(lua, budget, dependencies)?)?;
+    library.raw_set("getResourceQuantity", lua.create_function(|_, amount| quantity_as_number(amount))?)?;
+    library.raw_set("accuratePodRequirements", with_deadline(lua, budget, requirements)?)?;
+    library.raw_set("getPodDependencies", with_deadline(lua, budget, dependencies)?)?;
     Ok(library)
 }
 
-/// Wraps a function that reads a whole pod template; checks the time first, because no hook can interrupt it.
-fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>) -> mlua::Result<Function> {
+/// Wraps a function that converts a whole pod template. It fails if the time is used up before, because the instruction
+/// hook cannot interrupt it.
+fn with_deadline(
+    lua: &Lua,
+    budget: &Budget,
+    call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>,
+) -> mlua::Result<Function> {
     let budget = budget.clone();
     lua.create_function(move |lua, arguments| match budget.is_expired() {
         true => Err(mlua::Error::runtime(DEADLINE_EXCEEDED)),
@@ -31,17 +36,17 @@ fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Re
     })
 }
 
-fn bad_argument(position: usize, function: &str, wanted: &str, value: &Value) -> mlua::Error {
+fn bad_argument(position: usize, function: &str, expected: &str, value: &Value) -> mlua::Error {
     let found = type_of(value);
-    mlua::Error::runtime(format!("bad argument #{position} to {function} ({wanted} expected, got {found})"))
+    mlua::Error::runtime(format!("bad argument #{position} to {function} ({expected} expected, got {found})"))
 }
 
-/// Parses a quantity argument. Nil is zero.
+/// Parses the quantity in an argument. Nil counts as zero. `position` is the number of the argument, from 1.
 fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
     let text = match value {
         Value::Nil => return Ok(Quantity::ZERO),
-        Value::String(text) if text.as_bytes().len() > LONGEST_QUANTITY => {
-            return Err(mlua::Error::runtime(format!("a quantity has {LONGEST_QUANTITY} bytes at most")));
+        Value::String(text) if text.as_bytes().len() > MAX_QUANTITY_LENGTH => {
+            return Err(mlua::Error::runtime(format!("a quantity has {MAX_QUANTITY_LENGTH} bytes at most")));
         }
         Value::String(text) => text.to_str()?.to_owned(),
         other => return Err(bad_argument(position, function, "string", other)),
@@ -57,7 +62,7 @@ fn sum(amounts: Variadic<Value>) -> mlua::Result<String> {
     Ok(sum.to_string())
 }
 
-fn amount_of(arguments: Variadic<Value>) -> mlua::Result<f64> {
+fn quantity_as_number(arguments: Variadic<Value>) -> mlua::Result<f64> {
     let [amount] = arguments.as_slice() else {
         return Err(mlua::Error::runtime("getResourceQuantity only accepts one argument"));
     };
@@ -102,6 +107,6 @@ fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
         Value::Number(number) => number.to_string(),
         other => return Err(bad_argument(2, FUNCTION, "string", other)),
     };
-    let needed = of_pod_spec(template.get("spec"), &namespace);
-    CallArguments::new(lua)?.push(&serde_json::to_value(needed).map_err(mlua::Error::external)?)
+    let dependencies = from_pod_spec(template.get("spec"), &namespace);
+    CallArguments::new(lua)?.push(&serde_json::to_value(dependencies).map_err(mlua::Error::external)?)
 }

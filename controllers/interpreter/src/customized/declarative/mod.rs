@@ -27,10 +27,10 @@ use crate::default::dependencies;
 use crowsnest_plan::dependencies::Dependency;
 
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(1);
-const MOST_MEMORY: usize = 64 << 20;
-const LONGEST_SCRIPT: usize = 1 << 20;
+const MAX_MEMORY_BYTES: usize = 64 << 20;
+const MAX_SCRIPT_BYTES: usize = 1 << 20;
 /// Maximum length of a script's error message in a condition or event, in bytes.
-const LONGEST_MESSAGE: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 const DEADLINE_EXCEEDED: &str = "context deadline exceeded";
 
 /// Failure of a script.
@@ -39,10 +39,10 @@ pub enum ScriptError {
     #[error("{0}")]
     Lua(String),
     #[error("no thread was available for the script within {} s", .0.as_secs())]
-    Busy(Duration),
+    NoThread(Duration),
     #[error("the thread of the script panicked")]
-    Died,
-    #[error("the script has {0} bytes; at most {LONGEST_SCRIPT} are allowed")]
+    Panicked,
+    #[error("the script has {0} bytes; at most {MAX_SCRIPT_BYTES} are allowed")]
     TooLong(usize),
     #[error("not found function {0}")]
     NoFunction(&'static str),
@@ -50,10 +50,10 @@ pub enum ScriptError {
     Components(&'static str),
     #[error("{0}")]
     Dependencies(String),
-    #[error("expect the returned {what} type is {wanted} but got {found}")]
-    Type { what: &'static str, wanted: &'static str, found: &'static str },
+    #[error("expect the returned {what} type is {expected} but got {found}")]
+    Type { what: &'static str, expected: &'static str, found: &'static str },
     #[error("{function} returned an invalid result: {source}")]
-    Shape {
+    Decode {
         function: &'static str,
         #[source]
         source: serde_json::Error,
@@ -71,27 +71,27 @@ impl From<mlua::Error> for ScriptError {
             | mlua::Error::RuntimeError(message)
             | mlua::Error::MemoryError(message) => {
                 let words = message.split("\nstack traceback:").next().unwrap_or_default();
-                ScriptError::Lua(shortened(words.trim_end()))
+                ScriptError::Lua(truncate_message(words.trim_end()))
             }
-            other => ScriptError::Lua(shortened(&other.to_string())),
+            other => ScriptError::Lua(truncate_message(&other.to_string())),
         }
     }
 }
 
 /// Truncates a message for a condition or an event.
-fn shortened(message: &str) -> String {
-    let end = message.floor_char_boundary(LONGEST_MESSAGE);
+fn truncate_message(message: &str) -> String {
+    let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
     message.get(..end).unwrap_or_default().to_owned()
 }
 
 /// Compiles a script without running it.
 pub fn compile(script: &str) -> Result<(), ScriptError> {
-    load(&sandbox::machine(SCRIPT_TIMEOUT)?, script).map(drop)
+    load(&sandbox::create_machine(SCRIPT_TIMEOUT)?, script).map(drop)
 }
 
 /// Loads source text only, since precompiled code could escape the sandbox.
 fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
-    if script.len() > LONGEST_SCRIPT {
+    if script.len() > MAX_SCRIPT_BYTES {
         return Err(ScriptError::TooLong(script.len()));
     }
     let read = |text: &str| {
@@ -112,7 +112,7 @@ fn run<T>(
     arguments: &[&Json],
     read: impl FnOnce(&CallArguments<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
-    run_in(&sandbox::machine(SCRIPT_TIMEOUT)?, script, function, arguments, read)
+    run_in(&sandbox::create_machine(SCRIPT_TIMEOUT)?, script, function, arguments, read)
 }
 
 fn run_in<T>(
@@ -139,7 +139,7 @@ fn type_of(value: &Value) -> &'static str {
     if matches!(value, Value::Integer(_)) { "number" } else { value.type_name() }
 }
 
-fn table(
+fn expect_table(
     call_arguments: &CallArguments<'_>,
     what: &'static str,
     value: &Value,
@@ -147,21 +147,21 @@ fn table(
 ) -> Result<Json, ScriptError> {
     match value {
         Value::Table(_) => call_arguments.to_json(value, references),
-        other => Err(ScriptError::Type { what, wanted: "table", found: type_of(other) }),
+        other => Err(ScriptError::Type { what, expected: "table", found: type_of(other) }),
     }
 }
 
-fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T, ScriptError> {
-    serde_json::from_value(json).map_err(|source| ScriptError::Shape { function, source })
+fn decode<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T, ScriptError> {
+    serde_json::from_value(json).map_err(|source| ScriptError::Decode { function, source })
 }
 
 /// Converts a table that must be a list. An empty table is an empty list.
-fn list<T: DeserializeOwned>(
+fn decode_list<T: DeserializeOwned>(
     call_arguments: &CallArguments<'_>,
     function: &'static str,
     value: &Value,
 ) -> Result<Vec<T>, ScriptError> {
-    decoded(function, table(call_arguments, "requires", value, &[&json!([])])?)
+    decode(function, expect_table(call_arguments, "requires", value, &[&json!([])])?)
 }
 
 /// `GetReplicas(obj)`: number of replicas, and the requirements of each.
@@ -172,12 +172,12 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
             Value::Integer(count) => i32::try_from(count).unwrap_or(i32::MAX),
             Value::Number(count) => count as i32,
             other => {
-                return Err(ScriptError::Type { what: "replica", wanted: "number", found: type_of(&other) });
+                return Err(ScriptError::Type { what: "replica", expected: "number", found: type_of(&other) });
             }
         };
         let requirements = match requirements {
             Value::Nil => None,
-            value => Some(decoded(FUNCTION, table(call_arguments, "requires", &value, &[])?)?),
+            value => Some(decode(FUNCTION, expect_table(call_arguments, "requires", &value, &[])?)?),
         };
         Ok((count, requirements))
     })
@@ -188,7 +188,7 @@ pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptE
     const FUNCTION: &str = "GetComponents";
     run(script, FUNCTION, &[object], |call_arguments, found, _| match found {
         Value::Nil => Ok(Vec::new()),
-        Value::Table(_) => list(call_arguments, FUNCTION, &found),
+        Value::Table(_) => decode_list(call_arguments, FUNCTION, &found),
         other => Err(ScriptError::Components(type_of(&other))),
     })
 }
@@ -196,30 +196,30 @@ pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptE
 /// `ReviseReplica(obj, replica)`: the object with another number of replicas.
 pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
     run(script, "ReviseReplica", &[object, &json!(replicas)], |call_arguments, revised, _| {
-        table(call_arguments, "requires", &revised, &[object])
+        expect_table(call_arguments, "requires", &revised, &[object])
     })
 }
 
 /// `Retain(desiredObj, observedObj)`: the desired object with fields retained from the observed one.
 pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
     run(script, "Retain", &[desired, observed], |call_arguments, retained, _| {
-        table(call_arguments, "requires", &retained, &[desired, observed])
+        expect_table(call_arguments, "requires", &retained, &[desired, observed])
     })
 }
 
 /// `AggregateStatus(desiredObj, statusItems)`: the template with the aggregated status of its members.
 pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
     const FUNCTION: &str = "AggregateStatus";
-    let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
+    let items = serde_json::to_value(items).map_err(|source| ScriptError::Decode { function: FUNCTION, source })?;
     run(script, FUNCTION, &[object, &items], |call_arguments, aggregated, _| {
-        table(call_arguments, "requires", &aggregated, &[object])
+        expect_table(call_arguments, "requires", &aggregated, &[object])
     })
 }
 
 /// `ReflectStatus(obj)`: the status of a member object to report.
 pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
     run(script, "ReflectStatus", &[object], |call_arguments, status, _| {
-        table(call_arguments, "replica", &status, object.get("status").as_slice())
+        expect_table(call_arguments, "replica", &status, object.get("status").as_slice())
     })
 }
 
@@ -227,14 +227,14 @@ pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
 pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
     run(script, "InterpretHealth", &[object], |_, healthy, _| match healthy {
         Value::Boolean(healthy) => Ok(healthy),
-        other => Err(ScriptError::Type { what: "health", wanted: "bool", found: type_of(&other) }),
+        other => Err(ScriptError::Type { what: "health", expected: "bool", found: type_of(&other) }),
     })
 }
 
 /// `GetDependencies(obj)`: the objects to propagate along with it.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
     let needed = run(script, "GetDependencies", &[object], |call_arguments, needed, _| {
-        list(call_arguments, "GetDependencies", &needed)
+        decode_list(call_arguments, "GetDependencies", &needed)
     })?;
     dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
     Ok(needed)

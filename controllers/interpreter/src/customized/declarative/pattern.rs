@@ -4,12 +4,12 @@
 use super::budget::{Budget, BudgetExhausted};
 
 /// Maximum number of captures of one pattern, LuaJIT's `LUA_MAXCAPTURES`.
-const MOST_CAPTURES: usize = 32;
+const MAX_CAPTURES: usize = 32;
 /// Maximum depth of nested matches, LuaJIT's `LJ_MAX_XLEVEL`.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 const ESCAPE: u8 = b'%';
 /// Number of compared bytes that count as one step.
-const COMPARED_PER_STEP: usize = 64;
+const COMPARED_BYTES_PER_STEP: usize = 64;
 
 /// Pattern error, with LuaJIT's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,19 +17,19 @@ pub(super) enum PatternError {
     #[error("malformed pattern (ends with '%')")]
     EndsWithEscape,
     #[error("malformed pattern (missing ']')")]
-    OpenSet,
+    UnclosedSet,
     #[error("missing '[' after '%f' in pattern")]
-    NoFrontier,
+    MissingFrontierSet,
     #[error("unbalanced pattern")]
     Unbalanced,
     #[error("invalid pattern capture")]
-    NothingToClose,
+    UnopenedCapture,
     #[error("invalid capture index")]
     CaptureIndex,
     #[error("too many captures")]
     TooManyCaptures,
     #[error("unfinished capture")]
-    OpenCapture,
+    UnclosedCapture,
     #[error("pattern too complex")]
     TooComplex,
     #[error("context deadline exceeded")]
@@ -73,8 +73,8 @@ pub(super) fn find(
     let pattern = if anchored { pattern.get(1..).unwrap_or_default() } else { pattern };
     for start in from..=subject.len() {
         let mut matcher = Matcher { subject, pattern, captures: Vec::new(), depth: 0, budget };
-        if let Some(end) = matcher.run(start, 0)? {
-            return Ok(Some(Match { start, end, captures: matcher.finished()? }));
+        if let Some(end) = matcher.match_from(start, 0)? {
+            return Ok(Some(Match { start, end, captures: matcher.closed_captures()? }));
         }
         if anchored {
             break;
@@ -93,7 +93,7 @@ pub(super) fn find_plain(subject: &[u8], text: &[u8], from: usize, budget: &Budg
         if subject.get(start) != Some(first) {
             continue;
         }
-        compared(text.len(), budget)?;
+        count_compared_bytes(text.len(), budget)?;
         if subject.get(start..).is_some_and(|rest| rest.starts_with(text)) {
             return Ok(Some(Match { start, end: start + text.len(), captures: Vec::new() }));
         }
@@ -107,13 +107,13 @@ pub(super) fn has_specials(pattern: &[u8]) -> bool {
 }
 
 /// Accounts for the comparison of a number of bytes.
-fn compared(bytes: usize, budget: &Budget) -> Result<()> {
-    (0..bytes / COMPARED_PER_STEP).try_for_each(|_| budget.step())?;
+fn count_compared_bytes(bytes: usize, budget: &Budget) -> Result<()> {
+    (0..bytes / COMPARED_BYTES_PER_STEP).try_for_each(|_| budget.step())?;
     Ok(())
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Held {
+enum CaptureState {
     Open(usize),
     Closed(Capture),
 }
@@ -121,7 +121,7 @@ enum Held {
 struct Matcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
-    captures: Vec<Held>,
+    captures: Vec<CaptureState>,
     depth: usize,
     budget: &'a Budget,
 }
@@ -132,61 +132,61 @@ impl Matcher<'_> {
         self.pattern.get(index).copied().unwrap_or_default()
     }
 
-    fn finished(&self) -> Result<Vec<Capture>> {
-        let finished = |held: &Held| match held {
-            Held::Closed(capture) => Ok(*capture),
-            Held::Open(_) => Err(PatternError::OpenCapture),
+    fn closed_captures(&self) -> Result<Vec<Capture>> {
+        let closed_captures = |held: &CaptureState| match held {
+            CaptureState::Closed(capture) => Ok(*capture),
+            CaptureState::Open(_) => Err(PatternError::UnclosedCapture),
         };
-        self.captures.iter().map(finished).collect()
+        self.captures.iter().map(closed_captures).collect()
     }
 
     /// Matches the pattern from `p` at position `s`; returns the end of the match.
-    fn run(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+    fn match_from(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(PatternError::TooComplex);
         }
-        let ended = self.items(s, p)?;
+        let ended = self.match_items(s, p)?;
         self.depth -= 1;
         Ok(ended)
     }
 
     /// Matches a sequence of items. Recurses for items that can match in several ways.
-    fn items(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
+    fn match_items(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
         loop {
             self.budget.step()?;
             let next = self.code(p + 1);
             match self.code(p) {
                 0 => return Ok(Some(s)),
-                b'(' if next == b')' => return self.open(s, p + 2, Held::Closed(Capture::Position(s))),
-                b'(' => return self.open(s, p + 1, Held::Open(s)),
-                b')' => return self.close(s, p + 1),
+                b'(' if next == b')' => return self.open_capture(s, p + 2, CaptureState::Closed(Capture::Position(s))),
+                b'(' => return self.open_capture(s, p + 1, CaptureState::Open(s)),
+                b')' => return self.close_capture(s, p + 1),
                 b'$' if next == 0 => return Ok((s == self.subject.len()).then_some(s)),
-                ESCAPE if next == b'b' => match self.balanced(s, p + 2)? {
+                ESCAPE if next == b'b' => match self.match_balanced(s, p + 2)? {
                     Some(end) => (s, p) = (end, p + 4),
                     None => return Ok(None),
                 },
-                ESCAPE if next == b'f' => match self.frontier(s, p + 2)? {
+                ESCAPE if next == b'f' => match self.match_frontier(s, p + 2)? {
                     Some(after) => p = after,
                     None => return Ok(None),
                 },
-                ESCAPE if next.is_ascii_digit() => match self.repeated(s, next)? {
+                ESCAPE if next.is_ascii_digit() => match self.match_back_reference(s, next)? {
                     Some(end) => (s, p) = (end, p + 2),
                     None => return Ok(None),
                 },
                 _ => {
                     let after = self.class_end(p)?;
-                    let matches = self.is_single(s, p, after)?;
+                    let matches = self.matches_single(s, p, after)?;
                     match self.code(after) {
                         b'?' => {
-                            if matches && let Some(end) = self.run(s + 1, after + 1)? {
+                            if matches && let Some(end) = self.match_from(s + 1, after + 1)? {
                                 return Ok(Some(end));
                             }
                             p = after + 1;
                         }
-                        b'*' => return self.longest(s, p, after),
-                        b'+' => return if matches { self.longest(s + 1, p, after) } else { Ok(None) },
-                        b'-' => return self.shortest(s, p, after),
+                        b'*' => return self.match_longest(s, p, after),
+                        b'+' => return if matches { self.match_longest(s + 1, p, after) } else { Ok(None) },
+                        b'-' => return self.match_shortest(s, p, after),
                         _ if matches => (s, p) = (s + 1, after),
                         _ => return Ok(None),
                     }
@@ -195,73 +195,73 @@ impl Matcher<'_> {
         }
     }
 
-    fn longest(&mut self, s: usize, p: usize, after: usize) -> Result<Option<usize>> {
+    fn match_longest(&mut self, s: usize, p: usize, after: usize) -> Result<Option<usize>> {
         let mut count = 0;
-        while self.is_single(s + count, p, after)? {
+        while self.matches_single(s + count, p, after)? {
             count += 1;
         }
         for count in (0..=count).rev() {
-            if let Some(end) = self.run(s + count, after + 1)? {
+            if let Some(end) = self.match_from(s + count, after + 1)? {
                 return Ok(Some(end));
             }
         }
         Ok(None)
     }
 
-    fn shortest(&mut self, mut s: usize, p: usize, after: usize) -> Result<Option<usize>> {
+    fn match_shortest(&mut self, mut s: usize, p: usize, after: usize) -> Result<Option<usize>> {
         loop {
-            if let Some(end) = self.run(s, after + 1)? {
+            if let Some(end) = self.match_from(s, after + 1)? {
                 return Ok(Some(end));
             }
-            if !self.is_single(s, p, after)? {
+            if !self.matches_single(s, p, after)? {
                 return Ok(None);
             }
             s += 1;
         }
     }
 
-    fn open(&mut self, s: usize, p: usize, held: Held) -> Result<Option<usize>> {
-        if self.captures.len() >= MOST_CAPTURES {
+    fn open_capture(&mut self, s: usize, p: usize, held: CaptureState) -> Result<Option<usize>> {
+        if self.captures.len() >= MAX_CAPTURES {
             return Err(PatternError::TooManyCaptures);
         }
         self.captures.push(held);
-        let ended = self.run(s, p)?;
+        let ended = self.match_from(s, p)?;
         if ended.is_none() {
             self.captures.pop();
         }
         Ok(ended)
     }
 
-    fn close(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+    fn close_capture(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
         let open = self.captures.iter().enumerate().rev().find_map(|(index, held)| match held {
-            Held::Open(start) => Some((index, *start)),
-            Held::Closed(_) => None,
+            CaptureState::Open(start) => Some((index, *start)),
+            CaptureState::Closed(_) => None,
         });
-        let Some((index, start)) = open else { return Err(PatternError::NothingToClose) };
-        self.captures[index] = Held::Closed(Capture::Text(start, s));
-        let ended = self.run(s, p)?;
+        let Some((index, start)) = open else { return Err(PatternError::UnopenedCapture) };
+        self.captures[index] = CaptureState::Closed(Capture::Text(start, s));
+        let ended = self.match_from(s, p)?;
         if ended.is_none() {
-            self.captures[index] = Held::Open(start);
+            self.captures[index] = CaptureState::Open(start);
         }
         Ok(ended)
     }
 
     /// `%1` to `%9`: matches the text of an earlier capture again.
-    fn repeated(&self, s: usize, digit: u8) -> Result<Option<usize>> {
+    fn match_back_reference(&self, s: usize, digit: u8) -> Result<Option<usize>> {
         let index = usize::from(digit).checked_sub(usize::from(b'1')).ok_or(PatternError::CaptureIndex)?;
         let (start, end) = match self.captures.get(index) {
-            Some(Held::Closed(Capture::Text(start, end))) => (*start, *end),
-            Some(Held::Closed(Capture::Position(_))) => return Ok(None),
-            Some(Held::Open(_)) | None => return Err(PatternError::CaptureIndex),
+            Some(CaptureState::Closed(Capture::Text(start, end))) => (*start, *end),
+            Some(CaptureState::Closed(Capture::Position(_))) => return Ok(None),
+            Some(CaptureState::Open(_)) | None => return Err(PatternError::CaptureIndex),
         };
         let text = self.subject.get(start..end).unwrap_or_default();
-        compared(text.len(), self.budget)?;
-        let stands = self.subject.get(s..).is_some_and(|rest| rest.starts_with(text));
-        Ok(stands.then_some(s + text.len()))
+        count_compared_bytes(text.len(), self.budget)?;
+        let is_repeated = self.subject.get(s..).is_some_and(|rest| rest.starts_with(text));
+        Ok(is_repeated.then_some(s + text.len()))
     }
 
-    /// `%bxy`.
-    fn balanced(&self, s: usize, p: usize) -> Result<Option<usize>> {
+    /// `%bxy`: matches from `x` to the balancing `y`.
+    fn match_balanced(&self, s: usize, p: usize) -> Result<Option<usize>> {
         let (begin, end) = (self.code(p), self.code(p + 1));
         if begin == 0 || end == 0 {
             return Err(PatternError::Unbalanced);
@@ -285,9 +285,9 @@ impl Matcher<'_> {
     }
 
     /// `%f[set]`: matches where a run of bytes in the set begins; returns the position in the pattern after the item.
-    fn frontier(&self, s: usize, p: usize) -> Result<Option<usize>> {
+    fn match_frontier(&self, s: usize, p: usize) -> Result<Option<usize>> {
         if self.code(p) != b'[' {
-            return Err(PatternError::NoFrontier);
+            return Err(PatternError::MissingFrontierSet);
         }
         let after = self.class_end(p)?;
         let byte = |index: Option<usize>| index.and_then(|index| self.subject.get(index)).copied().unwrap_or_default();
@@ -306,7 +306,7 @@ impl Matcher<'_> {
                 loop {
                     self.budget.step()?;
                     match self.code(p) {
-                        0 => return Err(PatternError::OpenSet),
+                        0 => return Err(PatternError::UnclosedSet),
                         ESCAPE if self.code(p + 1) != 0 => p += 2,
                         _ => p += 1,
                     }
@@ -319,7 +319,7 @@ impl Matcher<'_> {
         }
     }
 
-    fn is_single(&self, s: usize, p: usize, after: usize) -> Result<bool> {
+    fn matches_single(&self, s: usize, p: usize, after: usize) -> Result<bool> {
         self.budget.step()?;
         let Some(byte) = self.subject.get(s).copied() else { return Ok(false) };
         match self.code(p) {
@@ -342,7 +342,7 @@ impl Matcher<'_> {
         while p < end {
             self.budget.step()?;
             let code = self.code(p);
-            let is_it = if code == ESCAPE {
+            let is_match = if code == ESCAPE {
                 p += 1;
                 is_in_class(byte, self.code(p))
             } else if self.code(p + 1) == b'-' && p + 2 < end {
@@ -351,7 +351,7 @@ impl Matcher<'_> {
             } else {
                 code == byte
             };
-            if is_it {
+            if is_match {
                 return Ok(found);
             }
             p += 1;
@@ -362,7 +362,7 @@ impl Matcher<'_> {
 
 /// Character classes such as `%a`. An upper-case letter negates the class; any other byte matches itself.
 fn is_in_class(byte: u8, class: u8) -> bool {
-    let is_it = match class.to_ascii_lowercase() {
+    let is_match = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
         b'c' => byte.is_ascii_control(),
         b'd' => byte.is_ascii_digit(),
@@ -376,7 +376,7 @@ fn is_in_class(byte: u8, class: u8) -> bool {
         b'z' => byte == 0,
         _ => return class == byte,
     };
-    is_it == class.is_ascii_lowercase()
+    is_match == class.is_ascii_lowercase()
 }
 
 #[cfg(test)]

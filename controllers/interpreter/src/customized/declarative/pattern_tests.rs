@@ -14,17 +14,17 @@ fn budget() -> Budget {
 }
 
 /// Result of LuaJIT's `string.find`, or its error message.
-fn native(lua: &Lua, subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
+fn find_with_luajit(lua: &Lua, subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
     let script = "local subject, pattern = ... local all = {pcall(string.find, subject, pattern)}
-        local told = {} for index = 1, #all do told[index] = tostring(all[index]) end return told";
-    let results: Vec<String> = lua.load(script).call((subject, pattern)).expect("an answer");
+        local texts = {} for index = 1, #all do texts[index] = tostring(all[index]) end return texts";
+    let results: Vec<String> = lua.load(script).call((subject, pattern)).expect("results");
     match results.split_first() {
         Some((worked, rest)) if worked == "true" => Ok(rest.iter().filter(|text| *text != "nil").cloned().collect()),
         _ => Err(results.get(1).cloned().unwrap_or_default()),
     }
 }
 
-fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
+fn find_with_matcher(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
     let found = match has_specials(pattern) {
         true => find(subject, pattern, 0, true, &budget()),
@@ -64,7 +64,11 @@ fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String>
 #[case("abc", "%b(")]
 #[case("abc", "%fa")]
 fn results_equal_luajit(#[case] subject: &str, #[case] pattern: &str) {
-    assert_eq!(own(subject, pattern), native(&Lua::new(), subject, pattern), "{pattern:?} of {subject:?}");
+    assert_eq!(
+        find_with_matcher(subject, pattern),
+        find_with_luajit(&Lua::new(), subject, pattern),
+        "{pattern:?} of {subject:?}"
+    );
 }
 
 #[rstest]
@@ -97,6 +101,6 @@ proptest! {
         pattern in "(\\^)?([ab.]|%[adlpswxADZ%.()]|\\[\\^?[ab%-]{1,4}\\]|\\(|\\)|%b\\(\\)|%f\\[[ab]\\]|%1|[*+?$-]){0,8}",
     ) {
         let lua = Lua::new();
-        prop_assert_eq!(own(&subject, &pattern), native(&lua, &subject, &pattern));
+        prop_assert_eq!(find_with_matcher(&subject, &pattern), find_with_luajit(&lua, &subject, &pattern));
     }
 }

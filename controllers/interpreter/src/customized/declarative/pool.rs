@@ -46,14 +46,14 @@ pub async fn run<T: Send + 'static>(
         return script();
     }
     let permits = tokio::time::timeout(MAX_WAIT, acquire(share)).await;
-    let permits = permits.map_err(|_| ScriptError::Busy(MAX_WAIT))?;
+    let permits = permits.map_err(|_| ScriptError::NoThread(MAX_WAIT))?;
     let running = tokio::task::spawn_blocking(move || {
         let _permits = permits;
         script()
     });
     match tokio::time::timeout(SCRIPT_TIMEOUT + GRACE, running).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(ScriptError::Died),
+        Ok(Err(_)) => Err(ScriptError::Panicked),
         Err(_) => Err(ScriptError::Lua(DEADLINE_EXCEEDED.to_owned())),
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test]
     async fn script_does_not_block_the_runtime() {
         let (sender, receiver) = mpsc::channel();
-        let script = move || receiver.recv_timeout(SCRIPT_TIMEOUT).map_err(|_| ScriptError::Died);
+        let script = move || receiver.recv_timeout(SCRIPT_TIMEOUT).map_err(|_| ScriptError::Panicked);
         let share = ScriptPermits::default();
         let (ended, sent) = tokio::join!(run(&share, script), async { sender.send(()) });
         assert!(ended.is_ok() && sent.is_ok());
@@ -105,6 +105,6 @@ mod tests {
     #[tokio::test]
     async fn panic_in_a_script_is_an_error() {
         let died = run(&ScriptPermits::default(), || -> Result<(), ScriptError> { panic!("on purpose") }).await;
-        assert!(matches!(died, Err(ScriptError::Died)));
+        assert!(matches!(died, Err(ScriptError::Panicked)));
     }
 }

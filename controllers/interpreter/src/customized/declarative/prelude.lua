@@ -1,8 +1,8 @@
 -- Replacements for library functions that take time or memory without executing instructions, where no hook is called.
--- `natives` contains `is_late`, the search functions of strings.rs, and `longest`, the maximum length of a string in bytes.
+-- `natives` contains `is_late`, the search functions of strings.rs, and `max_bytes`, the maximum length of a string in bytes.
 local natives, string, globals = ...
 local find, scan, scan_literal, is_late = natives.find, natives.scan, natives.scan_literal, natives.is_late
-local longest = natives.longest
+local max_bytes = natives.max_bytes
 local error, select, type, tonumber, tostring = error, select, type, tonumber, tostring
 local table, native_concat, native_sub, native_rep = globals.table, globals.table.concat, string.sub, string.rep
 local late = 'context deadline exceeded'
@@ -71,10 +71,10 @@ local function replacement(by, whole, ...)
   if kind == 'string' then
     local pieces, count, at = {}, 0, 1
     while true do
-      local problem, place = find(by, '%', at, 'gsub', true)
+      local problem, position = find(by, '%', at, 'gsub', true)
       if problem then error(problem, 0) end
-      if not place then break end
-      local sign = native_sub(by, place + 1, place + 1)
+      if not position then break end
+      local sign = native_sub(by, position + 1, position + 1)
       local digit, piece = tonumber(sign), sign
       if digit == 0 or (digit == 1 and select('#', ...) == 0) then
         piece = whole
@@ -82,8 +82,8 @@ local function replacement(by, whole, ...)
         if digit > select('#', ...) then error('invalid capture index', 4) end
         piece = tostring((select(digit, ...)))
       end
-      pieces[count + 1], pieces[count + 2] = native_sub(by, at, place - 1), piece
-      count, at = count + 2, place + 2
+      pieces[count + 1], pieces[count + 2] = native_sub(by, at, position - 1), piece
+      count, at = count + 2, position + 2
     end
     if at == 1 then return by end
     pieces[count + 1] = native_sub(by, at)
@@ -119,7 +119,7 @@ function string.gsub(text, pattern, by, most)
   local pieces, count, size, at, replaced = {}, 0, 0, 1, 0
   local function put(piece)
     count, size = count + 1, size + #tostring(piece)
-    if size > longest then error('resulting string too large', 0) end
+    if size > max_bytes then error('resulting string too large', 0) end
     pieces[count] = piece
   end
   local function step(problem, first, last, ...)
@@ -140,7 +140,7 @@ function string.gsub(text, pattern, by, most)
 end
 
 function string.rep(text, times, ...)
-  if type(text) == 'string' and (tonumber(times) or 0) > 0 and #text * tonumber(times) > longest then
+  if type(text) == 'string' and (tonumber(times) or 0) > 0 and #text * tonumber(times) > max_bytes then
     error('resulting string too large', 2)
   end
   return native_rep(text, times, ...)
@@ -153,7 +153,7 @@ function string.format(...)
     local value = select(index, ...)
     if type(value) == 'string' then size = size + #value end
   end
-  if size > longest then error('resulting string too large', 2) end
+  if size > max_bytes then error('resulting string too large', 2) end
   return native_format(...)
 end
 
@@ -164,7 +164,7 @@ function table.concat(list, between, first, last)
       local value = list[index]
       if value == nil then break end
       size = size + gap + (type(value) == 'string' and #value or 0)
-      if size > longest then error('resulting string too large', 2) end
+      if size > max_bytes then error('resulting string too large', 2) end
     end
   end
   return native_concat(list, between, first, last)
@@ -173,11 +173,11 @@ end
 -- A merge sort: its instructions are counted, and no comparison function makes it quadratic.
 local function merge(from, to, low, middle, high, before)
   local left, right = low, middle + 1
-  for place = low, high do
+  for position = low, high do
     if left > middle or (right <= high and before(from[right], from[left])) then
-      to[place], right = from[right], right + 1
+      to[position], right = from[right], right + 1
     else
-      to[place], left = from[left], left + 1
+      to[position], left = from[left], left + 1
     end
   end
 end
@@ -197,6 +197,6 @@ function table.sort(list, before)
     from, to, width = to, from, 2 * width
   end
   if from ~= list then
-    for place = 1, count do list[place] = from[place] end
+    for position = 1, count do list[position] = from[position] end
   end
 end

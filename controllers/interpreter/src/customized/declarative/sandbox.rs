@@ -12,13 +12,13 @@ use std::time::Duration;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 
 use super::budget::Budget;
-use super::{DEADLINE_EXCEEDED, MOST_MEMORY, kube, strings};
+use super::{DEADLINE_EXCEEDED, MAX_MEMORY_BYTES, kube, strings};
 
 /// Globals that Karmada's machine does not have.
-const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
+const REMOVED_GLOBALS: [&str; 2] = ["coroutine", "gcinfo"];
 
 /// Globals with access to code, files or metatables. Calling one raises Karmada's error.
-const REFUSED: [&str; 14] = [
+const UNSUPPORTED_GLOBALS: [&str; 14] = [
     "collectgarbage",
     "dofile",
     "getfenv",
@@ -36,22 +36,22 @@ const REFUSED: [&str; 14] = [
 ];
 
 /// Functions kept in `os`. All others affect the process or its files.
-const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
+const OS_FUNCTIONS: [&str; 4] = ["clock", "date", "difftime", "time"];
 
 /// Lua chunk whose function raises Karmada's error. In Lua, so that the error has the line of the script, as in Karmada.
-const REFUSAL: &str = r#"
+const UNSUPPORTED_FUNCTION: &str = r#"
 local name, error = ...
 local sentence = 'call function ' .. name .. ' is not supported in karmada customized resourceinterpreter.'
 return function() error(sentence, 2) end
 "#;
 
 /// Instructions between two checks of the time. Small, because one instruction can copy as much as the memory limit.
-const INSTRUCTIONS_PER_LOOK: u32 = 100;
+const INSTRUCTIONS_PER_TIME_CHECK: u32 = 100;
 
 /// A `pcall` that caught the timeout raises it again; otherwise a script could continue forever. The handler of an
 /// `xpcall` runs after the error was caught: LuaJIT calls no hook while it handles an error raised by a hook, so
 /// nothing could interrupt the handler.
-const CAREFUL_CALLS: &str = r#"
+const PROTECTED_CALLS: &str = r#"
 local is_late, reason, pcall, error = ...
 local function pass(...)
   if is_late() then error(reason, 0) end
@@ -68,20 +68,23 @@ function _G.xpcall(f, handler, ...) return after(handler, pcall(f, ...)) end
 "#;
 
 /// Creates a machine whose calls may take `time` in total.
-pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
+pub(super) fn create_machine(time: Duration) -> mlua::Result<Lua> {
     // Without its jit library LuaJIT only interprets, which is required for hooks.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::default())?;
     let globals = lua.globals();
-    for name in REMOVED {
+    for name in REMOVED_GLOBALS {
         globals.raw_remove(name)?;
     }
     let error: Function = globals.get("error")?;
-    for name in REFUSED {
-        globals.raw_set(name, lua.load(REFUSAL).set_name("=<string>").call::<Function>((name, error.clone()))?)?;
+    for name in UNSUPPORTED_GLOBALS {
+        globals.raw_set(
+            name,
+            lua.load(UNSUPPORTED_FUNCTION).set_name("=<string>").call::<Function>((name, error.clone()))?,
+        )?;
     }
     let (all, kept): (Table, Table) = (globals.get("os")?, lua.create_table()?);
-    for name in OS {
+    for name in OS_FUNCTIONS {
         kept.raw_set(name, all.get::<Function>(name)?)?;
     }
     globals.raw_set("os", kept)?;
@@ -95,22 +98,23 @@ pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
     })?;
     globals.raw_set("require", require)?;
     strings::install(&lua, &budget)?;
-    limit(&lua, budget)?;
+    install_limits(&lua, budget)?;
     Ok(lua)
 }
 
-fn limit(lua: &Lua, budget: Budget) -> mlua::Result<()> {
+fn install_limits(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = budget.clone();
     let is_late = lua.create_function(move |_, ()| Ok(own.is_expired()))?;
     let [pcall, error] = ["pcall", "error"].map(|name| globals.get::<Function>(name));
-    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, DEADLINE_EXCEEDED, pcall?, error?))?;
-    lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |_, _| {
-        match budget.is_expired() {
+    lua.load(PROTECTED_CALLS).set_name("=pcall").call::<()>((is_late, DEADLINE_EXCEEDED, pcall?, error?))?;
+    lua.set_global_hook(
+        HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_TIME_CHECK),
+        move |_, _| match budget.is_expired() {
             false => Ok(VmState::Continue),
             true => Err(mlua::Error::runtime(DEADLINE_EXCEEDED)),
-        }
-    })?;
-    lua.set_memory_limit(MOST_MEMORY)?;
+        },
+    )?;
+    lua.set_memory_limit(MAX_MEMORY_BYTES)?;
     Ok(())
 }

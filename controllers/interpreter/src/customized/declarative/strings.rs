@@ -20,9 +20,9 @@ pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(own.is_expired()))?)?;
     for (name, search) in [("find", Search::Find), ("scan", Search::Scan), ("scan_literal", Search::ScanLiteral)] {
         let own = budget.clone();
-        natives.raw_set(name, lua.create_function(move |lua, given| search.run(lua, &given, &own))?)?;
+        natives.raw_set(name, lua.create_function(move |lua, arguments| search.run(lua, &arguments, &own))?)?;
     }
-    natives.raw_set("longest", MAX_STRING_BYTES)?;
+    natives.raw_set("max_bytes", MAX_STRING_BYTES)?;
     let globals = lua.globals();
     lua.load(PRELUDE).set_name("=prelude").call::<()>((natives, globals.get::<Table>("string")?, globals))
 }
@@ -39,30 +39,30 @@ enum Search {
 }
 
 impl Search {
-    fn run(self, lua: &Lua, given: &MultiValue, budget: &Budget) -> mlua::Result<MultiValue> {
-        let name = given.get(3).and_then(Value::as_string).map(|name| name.to_string_lossy()).unwrap_or_default();
-        match self.found(lua, given, &name, budget) {
+    fn run(self, lua: &Lua, arguments: &MultiValue, budget: &Budget) -> mlua::Result<MultiValue> {
+        let name = arguments.get(3).and_then(Value::as_string).map(|name| name.to_string_lossy()).unwrap_or_default();
+        match self.search(lua, arguments, &name, budget) {
             Ok(Some((subject, found))) => results(lua, &subject, &found),
             Ok(None) => Ok(MultiValue::from_iter([Value::Nil, Value::Nil])),
             Err(problem) => Ok(MultiValue::from_iter([Value::String(lua.create_string(problem)?)])),
         }
     }
 
-    fn found(
+    fn search(
         self,
         lua: &Lua,
-        given: &MultiValue,
+        arguments: &MultiValue,
         name: &str,
         budget: &Budget,
     ) -> Result<Option<(LuaString, Match)>, String> {
-        let subject = text(lua, given, 0, name)?;
-        let sought = text(lua, given, 1, name)?;
+        let subject = string_argument(lua, arguments, 0, name)?;
+        let sought = string_argument(lua, arguments, 1, name)?;
         let length = subject.as_bytes().len();
-        let Some(from) = start(given.get(2), length, name)? else { return Ok(None) };
+        let Some(from) = start_offset(arguments.get(2), length, name)? else { return Ok(None) };
         let found = {
             let (subject, sought) = (subject.as_bytes(), sought.as_bytes());
             let literally = matches!(self, Search::Find)
-                && (given.get(4).is_some_and(|plain| !matches!(plain, Value::Nil | Value::Boolean(false)))
+                && (arguments.get(4).is_some_and(|plain| !matches!(plain, Value::Nil | Value::Boolean(false)))
                     || !pattern::has_specials(&sought));
             match literally {
                 true => pattern::find_plain(&subject, &sought, from, budget),
@@ -88,8 +88,8 @@ fn results(lua: &Lua, subject: &LuaString, found: &Match) -> mlua::Result<MultiV
 }
 
 /// A string argument. Numbers are converted.
-fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaString, String> {
-    let value = given.get(index).unwrap_or(&Value::Nil);
+fn string_argument(lua: &Lua, arguments: &MultiValue, index: usize, name: &str) -> Result<LuaString, String> {
+    let value = arguments.get(index).unwrap_or(&Value::Nil);
     let found = match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => lua.coerce_string(value.clone()).ok().flatten(),
         _ => None,
@@ -98,7 +98,7 @@ fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaSt
 }
 
 /// Start of a search: `init` counts from one, or from the end if negative. `None` if it is past the end.
-fn start(init: Option<&Value>, length: usize, name: &str) -> Result<Option<usize>, String> {
+fn start_offset(init: Option<&Value>, length: usize, name: &str) -> Result<Option<usize>, String> {
     let init = match init {
         None | Some(Value::Nil) => 1,
         Some(Value::Integer(init)) => *init,

@@ -9,15 +9,15 @@ const MAX_POSITIONS: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SyntaxErrorMessage<'m> {
     line: usize,
-    why: &'m str,
+    reason: &'m str,
     token: &'m str,
 }
 
 impl<'m> SyntaxErrorMessage<'m> {
-    fn read(message: &'m str) -> Option<Self> {
+    fn parse(message: &'m str) -> Option<Self> {
         let (line, rest) = message.strip_prefix("<string>:")?.split_once(": ")?;
-        let (why, token) = rest.split_once(" near '")?;
-        Some(SyntaxErrorMessage { line: line.parse().ok()?, why, token: token.strip_suffix('\'')? })
+        let (reason, token) = rest.split_once(" near '")?;
+        Some(SyntaxErrorMessage { line: line.parse().ok()?, reason, token: token.strip_suffix('\'')? })
     }
 
     /// The token as displayed by gopher-lua: strings without quotes.
@@ -27,7 +27,9 @@ impl<'m> SyntaxErrorMessage<'m> {
     }
 
     fn is_grammar(&self) -> bool {
-        self.why == "unexpected symbol" || self.why.ends_with(" expected") || self.why.contains(" expected (to close ")
+        self.reason == "unexpected symbol"
+            || self.reason.ends_with(" expected")
+            || self.reason.contains(" expected (to close ")
     }
 
     /// Possible positions of the token: the column of its last byte, and the script up to there.
@@ -37,32 +39,36 @@ impl<'m> SyntaxErrorMessage<'m> {
         let line = rest.lines().next().unwrap_or_default();
         let in_word = |byte: Option<u8>| byte.is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
         let is_word = in_word(self.token.bytes().next());
-        let whole = move |(at, _): &(usize, &str)| {
+        let is_whole_word = move |(at, _): &(usize, &str)| {
             let bytes = line.as_bytes();
             let before = at.checked_sub(1).and_then(|before| bytes.get(before).copied());
             !is_word || !(in_word(before) || in_word(bytes.get(at + self.token.len()).copied()))
         };
-        line.match_indices(self.token).filter(whole).filter_map(move |(at, token)| {
+        line.match_indices(self.token).filter(is_whole_word).filter_map(move |(at, token)| {
             let column = at + token.len();
             Some((column, script.get(..start + column)?))
         })
     }
 }
 
-/// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `refusal` returns LuaJIT's message for a prefix
+/// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `compile_error` returns LuaJIT's message for a prefix
 /// of the script.
-pub(super) fn reword_syntax_error(script: &str, message: &str, refusal: impl Fn(&str) -> Option<String>) -> String {
-    let Some(original) = SyntaxErrorMessage::read(message) else { return message.to_owned() };
-    let why = if original.is_grammar() { "syntax error" } else { original.why };
+pub(super) fn reword_syntax_error(
+    script: &str,
+    message: &str,
+    compile_error: impl Fn(&str) -> Option<String>,
+) -> String {
+    let Some(original) = SyntaxErrorMessage::parse(message) else { return message.to_owned() };
+    let reason = if original.is_grammar() { "syntax error" } else { original.reason };
     if original.token == "<eof>" {
-        return format!("<string> at EOF:   {why}");
+        return format!("<string> at EOF:   {reason}");
     }
     // A prefix that ends with the token fails with the same message; a shorter one fails because of its end.
     let is_there =
-        |text: &str| refusal(text).is_some_and(|shorter| SyntaxErrorMessage::read(&shorter) == Some(original));
+        |text: &str| compile_error(text).is_some_and(|shorter| SyntaxErrorMessage::parse(&shorter) == Some(original));
     match original.token_positions(script).take(MAX_POSITIONS).find(|(_, text)| is_there(text)) {
         Some((column, _)) => {
-            format!("<string> line:{}(column:{column}) near '{}':   {why}", original.line, original.display_token())
+            format!("<string> line:{}(column:{column}) near '{}':   {reason}", original.line, original.display_token())
         }
         None => message.to_owned(),
     }

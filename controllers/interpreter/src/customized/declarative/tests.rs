@@ -10,7 +10,7 @@ fn scripts_compile_or_report_an_error() {
     compile("function Retain(desired, observed) goto done ::done:: return desired end").expect("valid");
     // The script is not run.
     compile("error('run') while true do end").expect("valid");
-    let long = format!("-- {}", "x".repeat(LONGEST_SCRIPT));
+    let long = format!("-- {}", "x".repeat(MAX_SCRIPT_BYTES));
     assert_eq!(
         compile(&long).expect_err("long").to_string(),
         "the script has 1048579 bytes; at most 1048576 are allowed"

@@ -17,11 +17,11 @@ const MAX_DEPTH: usize = 128;
 /// Maximum number of values and of string bytes in a result. A table can contain another one many times, so a small
 /// machine can describe a result that exceeds any memory.
 const MAX_VALUES: usize = 1_000_000;
-const MAX_TEXT: usize = 16 << 20;
+const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Maximum number of positions in the arguments that are searched for the type of an empty table.
 const MAX_POSITIONS: usize = 256;
 /// From this value on, several integers convert to the same double.
-const LARGE: f64 = (1_u64 << 53) as f64;
+const MIN_INEXACT: f64 = (1_u64 << 53) as f64;
 
 /// The arguments of one call, and the tables created from them.
 pub(super) struct CallArguments<'a> {
@@ -45,7 +45,7 @@ impl<'a> CallArguments<'a> {
         Ok(match json {
             Json::Null => Value::Nil,
             Json::Bool(flag) => Value::Boolean(*flag),
-            Json::Number(number) => Value::Number(self.double(number)),
+            Json::Number(number) => Value::Number(self.register_number(number)),
             Json::String(text) => Value::String(self.lua.create_string(text)?),
             Json::Array(items) => {
                 let table = self.table(json, items.len(), 0)?;
@@ -72,9 +72,9 @@ impl<'a> CallArguments<'a> {
         Ok(table)
     }
 
-    fn double(&mut self, number: &'a Number) -> f64 {
+    fn register_number(&mut self, number: &'a Number) -> f64 {
         let double = number.as_f64().unwrap_or_default();
-        if !number.is_f64() && double.abs() >= LARGE {
+        if !number.is_f64() && double.abs() >= MIN_INEXACT {
             let numbers = self.large.entry(double.to_bits()).or_default();
             if !numbers.contains(&number) {
                 numbers.push(number);
@@ -118,7 +118,7 @@ enum EmptyTable {
 }
 
 impl EmptyTable {
-    fn of(json: &Json) -> Option<Self> {
+    fn from_json(json: &Json) -> Option<Self> {
         match json {
             Json::Object(_) => Some(Self::Object),
             Json::Array(_) => Some(Self::List),
@@ -126,7 +126,7 @@ impl EmptyTable {
         }
     }
 
-    fn json(self) -> Json {
+    fn into_json(self) -> Json {
         match self {
             Self::Object => Json::Object(Map::new()),
             Self::List => Json::Array(Vec::new()),
@@ -148,12 +148,12 @@ struct ResultReader<'a> {
 }
 
 impl ResultReader<'_> {
-    fn count(&mut self, text: usize) -> Result<(), ScriptError> {
+    fn count_value(&mut self, text: usize) -> Result<(), ScriptError> {
         self.values += 1;
         self.text = self.text.saturating_add(text);
-        match self.values > MAX_VALUES || self.text > MAX_TEXT {
+        match self.values > MAX_VALUES || self.text > MAX_TEXT_BYTES {
             true => Err(ScriptError::Lua(format!(
-                "cannot encode more than {MAX_VALUES} values or {MAX_TEXT} bytes to JSON"
+                "cannot encode more than {MAX_VALUES} values or {MAX_TEXT_BYTES} bytes to JSON"
             ))),
             false => Ok(()),
         }
@@ -163,7 +163,7 @@ impl ResultReader<'_> {
     /// unknown type.
     fn value(&mut self, value: &Value, source: Option<&Json>) -> Result<Option<Json>, ScriptError> {
         let refused = |text: &str| ScriptError::Lua(text.to_owned());
-        self.count(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
+        self.count_value(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
         Ok(Some(match value {
             Value::Nil => Json::Null,
             value if value.is_null() => Json::Null,
@@ -212,11 +212,11 @@ impl ResultReader<'_> {
                     let own = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
                     self.path.push(Step::Item);
                     // Omitting an item would shift the others.
-                    let item = self.value(&value, own)?.unwrap_or_else(|| EmptyTable::Object.json());
+                    let item = self.value(&value, own)?.unwrap_or_else(|| EmptyTable::Object.into_json());
                     items.insert(index, item);
                 }
                 Value::String(key) => {
-                    self.count(key.as_bytes().len())?;
+                    self.count_value(key.as_bytes().len())?;
                     let key = key.to_str().map_err(ScriptError::from)?.to_owned();
                     self.path.push(Step::Field(key.clone()));
                     if let Some(value) = self.value(&value, source.and_then(|source| source.get(&key)))? {
@@ -227,12 +227,12 @@ impl ResultReader<'_> {
             }
             self.path.pop();
         }
-        for (key, _) in nulls(source).filter(|_| items.is_empty()) {
+        for (key, _) in null_fields(source).filter(|_| items.is_empty()) {
             fields.entry(key.clone()).or_insert(Json::Null);
         }
         match (items.is_empty(), fields.is_empty()) {
             (true, true) if is_empty => {
-                Ok(source.and_then(EmptyTable::of).or_else(|| self.empty()).map(EmptyTable::json))
+                Ok(source.and_then(EmptyTable::from_json).or_else(|| self.find_empty_type()).map(EmptyTable::into_json))
             }
             (true, _) => Ok(Some(Json::Object(fields))),
             (false, false) => Err(mixed()),
@@ -244,11 +244,11 @@ impl ResultReader<'_> {
     }
 
     /// Type of the empty table in the current position.
-    fn empty(&self) -> Option<EmptyTable> {
+    fn find_empty_type(&self) -> Option<EmptyTable> {
         if let Some(known) = self.types.borrow().get(&self.path) {
             return *known;
         }
-        let found = self.values_at_path().into_iter().find_map(EmptyTable::of);
+        let found = self.values_at_path().into_iter().find_map(EmptyTable::from_json);
         self.types.borrow_mut().insert(self.path.clone(), found);
         found
     }
@@ -272,6 +272,6 @@ impl ResultReader<'_> {
 }
 
 /// Null fields of an object.
-fn nulls(source: Option<&Json>) -> impl Iterator<Item = (&String, &Json)> {
+fn null_fields(source: Option<&Json>) -> impl Iterator<Item = (&String, &Json)> {
     source.and_then(Json::as_object).into_iter().flatten().filter(|(_, value)| value.is_null())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_component_base::{body, tls};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Request, Uri};
@@ -22,18 +22,18 @@ use super::services::{ServiceError, ServiceReference, Services};
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 const HTTPS_PORT: u16 = 443;
-const LONGEST_DIAL: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle timeout of pooled connections.
-const IDLE: Duration = Duration::from_secs(60);
-const PROBE_AFTER: Duration = Duration::from_secs(30);
-const PROBE_EVERY: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const KEEPALIVE_IDLE_TIME: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// An invalid `clientConfig` of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error("webhook configuration must have either service or URL")]
-    NoPlace,
+    NoAddress,
     #[error("Unparsable URL: {0}")]
     Url(String),
     #[error("unable to load root certificates: {0}")]
@@ -51,10 +51,10 @@ pub enum CallError {
         #[source]
         source: ServiceError,
     },
-    #[error("Post {url:?}: {why}")]
+    #[error("Post {url:?}: {reason}")]
     Http {
         url: String,
-        why: String,
+        reason: String,
         #[source]
         source: Box<HttpError>,
     },
@@ -77,13 +77,13 @@ enum WebhookAddress {
 }
 
 /// A client for one webhook.
-pub(super) struct Caller {
+pub(super) struct WebhookClient {
     address: WebhookAddress,
     path: String,
     client: HttpsClient,
 }
 
-impl Caller {
+impl WebhookClient {
     /// Builds a client without connecting. If both are given, the service takes precedence over the URL.
     pub fn new(config: &WebhookClientConfig) -> Result<Self, ConfigError> {
         let (address, path) = match (&config.service, &config.url) {
@@ -97,16 +97,16 @@ impl Caller {
                 (WebhookAddress::Service(reference), service.path.clone().unwrap_or_default())
             }
             (None, Some(url)) => {
-                let wrong = |why: String| ConfigError::Url(format!("parse {url:?}: {why}"));
+                let wrong = |reason: String| ConfigError::Url(format!("parse {url:?}: {reason}"));
                 let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(error.to_string()))?;
                 let authority = uri.authority().ok_or_else(|| wrong("no host in URL".to_owned()))?.to_string();
                 (WebhookAddress::Url { authority }, uri.path().to_owned())
             }
-            (None, None) => return Err(ConfigError::NoPlace),
+            (None, None) => return Err(ConfigError::NoAddress),
         };
         let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
-        let client = client(bundle, &address)?;
-        Ok(Caller { address, path: normalized(&path), client })
+        let client = build_client(bundle, &address)?;
+        Ok(WebhookClient { address, path: normalize_path(&path), client })
     }
 
     /// Posts a request and returns the response body, within the timeout.
@@ -116,10 +116,10 @@ impl Caller {
             WebhookAddress::Url { authority } => authority.clone(),
             WebhookAddress::Service(service) => format!("{}:{}", service.server_name(), service.port),
         };
-        let shown = format!("https://{host}{}?{query}", self.path);
-        match tokio::time::timeout(timeout, self.exchange(services, body, &host, &query, &shown)).await {
+        let display_url = format!("https://{host}{}?{query}", self.path);
+        match tokio::time::timeout(timeout, self.exchange(services, body, &host, &query, &display_url)).await {
             Ok(answer) => answer,
-            Err(_) => Err(CallError::Deadline { url: shown }),
+            Err(_) => Err(CallError::Deadline { url: display_url }),
         }
     }
 
@@ -129,13 +129,13 @@ impl Caller {
         body: Vec<u8>,
         host: &str,
         query: &str,
-        shown: &str,
+        display_url: &str,
     ) -> Result<Value, CallError> {
         let address = match &self.address {
             WebhookAddress::Url { authority } => authority.clone(),
             WebhookAddress::Service(service) => resolve(services, service)
                 .await
-                .map_err(|source| CallError::Service { url: shown.to_owned(), source })?,
+                .map_err(|source| CallError::Service { url: display_url.to_owned(), source })?,
         };
         let request = Request::post(format!("https://{address}{}?{query}", self.path))
             .header(HOST, host)
@@ -144,18 +144,22 @@ impl Caller {
             .header(USER_AGENT, "crowsnest")
             .body(Full::new(Bytes::from(body)))?;
         let response = self.client.request(request).await.map_err(|source| CallError::Http {
-            url: shown.to_owned(),
-            why: tls::describe_error(&source, &address),
+            url: display_url.to_owned(),
+            reason: tls::describe_error(&source, &address),
             source: Box::new(source),
         })?;
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         let is_text = media.starts_with("text/");
         // Responses may be as large as requests.
-        let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
+        let body = body::collect(response.into_body(), MAX_REQUEST_BODY_BYTES).await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
-            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(status.as_u16(), is_text, &body)));
+            return Err(CallError::Status(crowsnest_apimachinery::response_error::error_message(
+                status.as_u16(),
+                is_text,
+                &body,
+            )));
         }
         serde_json::from_slice(&body).map_err(CallError::Json)
     }
@@ -169,7 +173,7 @@ async fn resolve(services: &dyn Services, service: &ServiceReference) -> Result<
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-fn client(ca_bundle: &[u8], address: &WebhookAddress) -> Result<HttpsClient, ConfigError> {
+fn build_client(ca_bundle: &[u8], address: &WebhookAddress) -> Result<HttpsClient, ConfigError> {
     let mut config = kube::Config::new(Uri::from_static("https://webhook"));
     if !ca_bundle.is_empty() {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(ca_bundle).collect();
@@ -183,10 +187,10 @@ fn client(ca_bundle: &[u8], address: &WebhookAddress) -> Result<HttpsClient, Con
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(LONGEST_DIAL));
-    tcp.set_keepalive(Some(PROBE_AFTER));
-    tcp.set_keepalive_interval(Some(PROBE_EVERY));
-    tcp.set_keepalive_retries(Some(PROBES));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp.set_keepalive(Some(KEEPALIVE_IDLE_TIME));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let connector = match address {
         WebhookAddress::Url { .. } => builder.enable_http1().wrap_connector(tcp),
@@ -196,11 +200,11 @@ fn client(ca_bundle: &[u8], address: &WebhookAddress) -> Result<HttpsClient, Con
             builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1().wrap_connector(tcp)
         }
     };
-    Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE).build(connector))
+    Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(connector))
 }
 
 /// Normalizes a path: one leading slash, no duplicate or trailing slashes.
-fn normalized(path: &str) -> String {
+fn normalize_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     format!("/{}", parts.join("/"))
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::WebhookError;
 use crate::default::dependencies;
-use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_plan::dependencies::{Dependency, DependencyList};
 
 /// The supported version of ResourceInterpreterContext.
 pub const VERSION: &str = "v1alpha1";
@@ -30,12 +30,12 @@ pub(super) struct OperationRequest<'a> {
 }
 
 impl<'a> OperationRequest<'a> {
-    pub fn about(object: &'a Value, operation: Operation) -> Self {
+    pub fn new(object: &'a Value, operation: Operation) -> Self {
         OperationRequest { operation, object, observed: None, replicas: 0, statuses: &[] }
     }
 
     /// Encodes the request with a uid, which the response must repeat.
-    pub fn message(&self, uid: &str) -> ResourceInterpreterContext {
+    pub fn to_context(&self, uid: &str) -> ResourceInterpreterContext {
         let (group, version) = group_version(self.object);
         let kind = unstructured::kind(self.object).to_owned();
         ResourceInterpreterContext {
@@ -71,12 +71,12 @@ pub(super) struct OperationResponse {
     dependencies: Option<Vec<Dependency>>,
 }
 
-fn invalid(why: impl Into<String>) -> WebhookError {
-    WebhookError::Invalid(why.into())
+fn invalid(reason: impl Into<String>) -> WebhookError {
+    WebhookError::Invalid(reason.into())
 }
 
 impl OperationResponse {
-    pub fn read(uid: &str, mut context: Value) -> Result<Self, WebhookError> {
+    pub fn parse(uid: &str, mut context: Value) -> Result<Self, WebhookError> {
         let Some(response) = context.get_mut("response").filter(|response| !response.is_null()) else {
             return Err(invalid("webhook response was absent"));
         };
@@ -87,10 +87,10 @@ impl OperationResponse {
         let needed = response.as_object_mut().and_then(|fields| fields.remove("dependencies"));
         let dependencies = needed.map(serde_json::from_value).transpose().map_err(WebhookError::Decode)?;
         let response = serde_json::from_value(response.take()).map_err(WebhookError::Decode)?;
-        OperationResponse { response, dependencies }.verified(uid)
+        OperationResponse { response, dependencies }.verify(uid)
     }
 
-    fn verified(self, uid: &str) -> Result<Self, WebhookError> {
+    fn verify(self, uid: &str) -> Result<Self, WebhookError> {
         let response = &self.response;
         if response.uid != uid {
             return Err(invalid(format!("expected response.uid {uid:?}, got {:?}", response.uid)));
@@ -111,9 +111,9 @@ impl OperationResponse {
         Ok(self.response.components)
     }
 
-    pub fn dependencies(self) -> Result<Needs, WebhookError> {
+    pub fn dependencies(self) -> Result<DependencyList, WebhookError> {
         dependencies::verify(self.dependencies.as_deref().unwrap_or_default()).map_err(invalid)?;
-        Ok(Needs(self.dependencies))
+        Ok(DependencyList(self.dependencies))
     }
 
     pub fn status(self) -> Result<Value, WebhookError> {
@@ -151,25 +151,24 @@ mod tests {
     #[test]
     fn request_has_the_fields_of_its_operation() {
         let object = deployment();
-        let question = OperationRequest { replicas: 4, ..OperationRequest::about(&object, Operation::ReviseReplica) };
+        let request = OperationRequest { replicas: 4, ..OperationRequest::new(&object, Operation::ReviseReplica) };
         let expected = json!({
             "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext",
             "request": {"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "name": "web",
                 "namespace": "shop", "operation": "ReviseReplica", "object": object, "replicas": 4},
         });
-        assert_eq!(json!(question.message("u")), expected);
+        assert_eq!(json!(request.to_context("u")), expected);
         let observed = json!({"kind": "Node"});
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
-        let question =
-            OperationRequest { observed: Some(&observed), ..OperationRequest::about(&node, Operation::Retain) };
+        let request = OperationRequest { observed: Some(&observed), ..OperationRequest::new(&node, Operation::Retain) };
         let expected = json!({"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Node"}, "name": "n",
             "operation": "Retain", "object": node, "observedObject": observed, "replicas": 0});
-        assert_eq!(json!(question.message("u"))["request"], expected);
+        assert_eq!(json!(request.to_context("u"))["request"], expected);
     }
 
     /// Reads a response for every operation.
-    fn readings(response: Value) -> Result<Value, String> {
-        let answer = OperationResponse::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
+    fn read_all_operations(response: Value) -> Result<Value, String> {
+        let answer = OperationResponse::parse("u", json!({"response": response})).map_err(|error| error.to_string())?;
         let or_error = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
         let text = |patch: Option<Vec<u8>>| json!(patch.map(|patch| String::from_utf8(patch).expect("text")));
         Ok(json!({
@@ -195,7 +194,7 @@ mod tests {
             "dependencies": [{"apiVersion": "v1", "kind": "Secret", "name": "s"}], "status": {"a": 1},
             "healthy": false, "patch": "[]",
         });
-        assert_eq!(readings(response), Ok(expected));
+        assert_eq!(read_all_operations(response), Ok(expected));
     }
 
     #[test]
@@ -208,7 +207,7 @@ mod tests {
             "healthy": "received invalid webhook response: webhook returned nil response.healthy",
             "patch": null,
         });
-        assert_eq!(readings(json!({"uid": "u", "successful": true})), Ok(expected));
+        assert_eq!(read_all_operations(json!({"uid": "u", "successful": true})), Ok(expected));
     }
 
     #[rstest]
@@ -226,7 +225,7 @@ mod tests {
         "webhook call failed, get status code: 400, msg: no idea"
     )]
     fn invalid_responses_are_rejected(#[case] response: Value, #[case] expected: &str) {
-        assert_eq!(readings(response), Err(expected.to_owned()));
+        assert_eq!(read_all_operations(response), Err(expected.to_owned()));
     }
 
     #[rstest]
@@ -236,14 +235,14 @@ mod tests {
     fn patches_need_a_type(#[case] mut response: Value, #[case] expected: &str) {
         response["uid"] = json!("u");
         response["successful"] = json!(true);
-        let read = readings(response).expect("an answer");
+        let read = read_all_operations(response).expect("an answer");
         assert_eq!(read["patch"], format!("received invalid webhook response: {expected}"));
     }
 
     #[test]
     fn dependencies_are_validated_and_may_be_empty() {
         let read = |list: Value| {
-            let answer = readings(json!({"uid": "u", "successful": true, "dependencies": list}));
+            let answer = read_all_operations(json!({"uid": "u", "successful": true, "dependencies": list}));
             answer.expect("an answer")["dependencies"].clone()
         };
         assert_eq!(read(json!([])), json!([]));

@@ -19,20 +19,20 @@ use crowsnest_api::config::{
     RuleWithOperations,
 };
 use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
-use crowsnest_apimachinery::json_patch::{self, Copied};
+use crowsnest_apimachinery::json_patch::{self, CopiedBytes};
 use crowsnest_apimachinery::unstructured;
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::Error;
-use client::Caller;
+use client::WebhookClient;
 pub use client::{CallError, ConfigError};
-use crowsnest_plan::dependencies::Needs;
+use crowsnest_plan::dependencies::DependencyList;
 use exchange::{OperationRequest, OperationResponse};
 pub use services::{LookupError, ServiceError, Services};
 
 /// Default timeout of a webhook.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANY: &str = "*";
 
 /// Failure of a webhook.
@@ -65,7 +65,7 @@ pub struct Hook {
     uid: String,
     webhook: ResourceInterpreterWebhook,
     services: Arc<dyn Services>,
-    caller: OnceLock<Result<Caller, ConfigError>>,
+    client: OnceLock<Result<WebhookClient, ConfigError>>,
 }
 
 /// All configured webhooks.
@@ -86,17 +86,17 @@ impl Webhooks {
     }
 
     /// A copy, which is independent of later changes.
-    pub fn copied(&self) -> Self {
+    pub fn snapshot(&self) -> Self {
         Webhooks { services: Arc::clone(&self.services), hooks: RwLock::new(self.hooks.read().clone()) }
     }
 
     /// Removes all configurations that do not satisfy the predicate.
-    pub fn keep(&self, stays: impl Fn(&str) -> bool) {
-        self.hooks.write().retain(|name, _| stays(name));
+    pub fn retain(&self, should_keep: impl Fn(&str) -> bool) {
+        self.hooks.write().retain(|name, _| should_keep(name));
     }
 
     /// Adds or updates a configuration, or removes it (`None`).
-    pub fn learn(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
+    pub fn set_configuration(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
         let mut hooks = self.hooks.write();
         let Some(configuration) = configuration else {
             hooks.remove(name);
@@ -109,7 +109,7 @@ impl Webhooks {
                 uid: format!("{name}/{}", webhook.name),
                 webhook: webhook.clone(),
                 services: Arc::clone(&self.services),
-                caller: OnceLock::new(),
+                client: OnceLock::new(),
             }),
         };
         hooks.insert(name.to_owned(), configuration.webhooks.iter().map(hook).collect());
@@ -118,13 +118,13 @@ impl Webhooks {
     /// The webhook for an operation on objects of this kind.
     pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Hook>> {
         let hooks = self.hooks.read();
-        let wanting = hooks.values().flatten().filter(|hook| hook.wants(object, operation));
-        wanting.min_by(|one, other| one.uid.cmp(&other.uid)).map(Arc::clone)
+        let matching = hooks.values().flatten().filter(|hook| hook.handles(object, operation));
+        matching.min_by(|one, other| one.uid.cmp(&other.uid)).map(Arc::clone)
     }
 }
 
 /// True if a rule matches the operation on objects of this kind.
-fn means(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
+fn matches_rule(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
     let (group, version) = exchange::group_version(object);
     let listed = |list: &[String], word: &str| list.iter().any(|listed| listed == ANY || listed == word);
     rule.operations.iter().any(|listed| *listed == Operation::All || listed == operation)
@@ -134,88 +134,96 @@ fn means(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bo
 }
 
 impl Hook {
-    fn wants(&self, object: &Value, operation: &Operation) -> bool {
-        self.webhook.rules.iter().any(|rule| means(rule, object, operation))
+    fn handles(&self, object: &Value, operation: &Operation) -> bool {
+        self.webhook.rules.iter().any(|rule| matches_rule(rule, object, operation))
     }
 
     fn timeout(&self) -> Duration {
         let seconds = self.webhook.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        seconds.map_or(TIMEOUT, Duration::from_secs)
+        seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs)
     }
 
-    fn failed(&self, source: WebhookError) -> Error {
+    fn to_error(&self, source: WebhookError) -> Error {
         Error::Webhook { webhook: self.uid.clone(), source: Box::new(source) }
     }
 
-    async fn ask<T>(
+    async fn call_and_parse<T>(
         &self,
-        question: OperationRequest<'_>,
+        request: OperationRequest<'_>,
         read: impl FnOnce(OperationResponse) -> Result<T, WebhookError>,
     ) -> Result<T, Error> {
-        let answer = self.call(question).await.and_then(read);
-        answer.map_err(|source| self.failed(source))
+        let answer = self.call(request).await.and_then(read);
+        answer.map_err(|source| self.to_error(source))
     }
 
-    async fn call(&self, question: OperationRequest<'_>) -> Result<OperationResponse, WebhookError> {
+    async fn call(&self, request: OperationRequest<'_>) -> Result<OperationResponse, WebhookError> {
         if !self.webhook.interpreter_context_versions.iter().any(|version| version == exchange::VERSION) {
             return Err(WebhookError::Versions);
         }
         let uid = uuid::Uuid::new_v4().to_string();
-        let message = serde_json::to_vec(&question.message(&uid)).map_err(WebhookError::Encode)?;
-        let caller = self.caller.get_or_init(|| Caller::new(&self.webhook.client_config));
-        let caller = caller.as_ref().map_err(ConfigError::clone)?;
-        let answer = caller.post(self.services.as_ref(), message, self.timeout()).await?;
-        OperationResponse::read(&uid, answer)
+        let message = serde_json::to_vec(&request.to_context(&uid)).map_err(WebhookError::Encode)?;
+        let client = self.client.get_or_init(|| WebhookClient::new(&self.webhook.client_config));
+        let client = client.as_ref().map_err(ConfigError::clone)?;
+        let answer = client.post(self.services.as_ref(), message, self.timeout()).await?;
+        OperationResponse::parse(&uid, answer)
     }
 
     pub async fn replicas(&self, object: &Value) -> Result<(i32, Option<ReplicaRequirements>), Error> {
-        self.ask(OperationRequest::about(object, Operation::InterpretReplica), OperationResponse::replicas).await
+        self.call_and_parse(OperationRequest::new(object, Operation::InterpretReplica), OperationResponse::replicas)
+            .await
     }
 
     pub async fn components(&self, object: &Value) -> Result<Vec<Component>, Error> {
-        self.ask(OperationRequest::about(object, Operation::InterpretComponent), OperationResponse::components).await
+        self.call_and_parse(OperationRequest::new(object, Operation::InterpretComponent), OperationResponse::components)
+            .await
     }
 
     pub async fn reflect(&self, object: &Value) -> Result<Value, Error> {
-        self.ask(OperationRequest::about(object, Operation::InterpretStatus), OperationResponse::status).await
+        self.call_and_parse(OperationRequest::new(object, Operation::InterpretStatus), OperationResponse::status).await
     }
 
     pub async fn is_healthy(&self, object: &Value) -> Result<bool, Error> {
-        self.ask(OperationRequest::about(object, Operation::InterpretHealth), OperationResponse::healthy).await
+        self.call_and_parse(OperationRequest::new(object, Operation::InterpretHealth), OperationResponse::healthy).await
     }
 
-    pub async fn dependencies(&self, object: &Value) -> Result<Needs, Error> {
-        self.ask(OperationRequest::about(object, Operation::InterpretDependency), OperationResponse::dependencies).await
+    pub async fn dependencies(&self, object: &Value) -> Result<DependencyList, Error> {
+        self.call_and_parse(
+            OperationRequest::new(object, Operation::InterpretDependency),
+            OperationResponse::dependencies,
+        )
+        .await
     }
 
     pub async fn revise(&self, object: &Value, replicas: i32) -> Result<Value, Error> {
-        self.patched(OperationRequest { replicas, ..OperationRequest::about(object, Operation::ReviseReplica) }).await
+        self.call_and_patch(OperationRequest { replicas, ..OperationRequest::new(object, Operation::ReviseReplica) })
+            .await
     }
 
     pub async fn retain(&self, desired: &Value, observed: &Value) -> Result<Value, Error> {
-        self.patched(OperationRequest {
+        self.call_and_patch(OperationRequest {
             observed: Some(observed),
-            ..OperationRequest::about(desired, Operation::Retain)
+            ..OperationRequest::new(desired, Operation::Retain)
         })
         .await
     }
 
     pub async fn aggregate(&self, object: &Value, statuses: &[AggregatedStatusItem]) -> Result<Value, Error> {
-        self.patched(OperationRequest { statuses, ..OperationRequest::about(object, Operation::AggregateStatus) }).await
+        self.call_and_patch(OperationRequest { statuses, ..OperationRequest::new(object, Operation::AggregateStatus) })
+            .await
     }
 
     /// The object with the response's patch applied.
-    async fn patched(&self, question: OperationRequest<'_>) -> Result<Value, Error> {
-        let object = question.object;
-        let patch = self.ask(question, OperationResponse::patch).await?;
+    async fn call_and_patch(&self, request: OperationRequest<'_>) -> Result<Value, Error> {
+        let object = request.object;
+        let patch = self.call_and_parse(request, OperationResponse::patch).await?;
         let Some(patch) = patch else { return Ok(object.clone()) };
-        patched(object, &patch).map_err(|why| self.failed(WebhookError::Patch(why)))
+        apply_patch(object, &patch).map_err(|why| self.to_error(WebhookError::Patch(why)))
     }
 }
 
-fn patched(object: &Value, patch: &[u8]) -> Result<Value, String> {
+fn apply_patch(object: &Value, patch: &[u8]) -> Result<Value, String> {
     let operations: Vec<Value> = serde_json::from_slice(patch).map_err(|error| error.to_string())?;
-    let (mut patched, mut copied) = (object.clone(), Copied::default());
+    let (mut patched, mut copied) = (object.clone(), CopiedBytes::default());
     for (index, operation) in operations.iter().enumerate() {
         let applied = json_patch::apply(&mut patched, operation, &mut copied);
         applied.ok_or_else(|| format!("operation {index} of the patch cannot be applied"))?;

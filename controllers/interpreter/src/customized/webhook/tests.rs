@@ -42,7 +42,7 @@ fn deployment() -> Value {
 #[case::another_kind(rule(&["*"], &["*"], &["*"], &["Job"]), false)]
 fn rules_match_operations_on_kinds(#[case] rules: Value, #[case] expected: bool) {
     let webhooks = Webhooks::default();
-    webhooks.learn("c", Some(&configuration(json!([{"name": "a.b", "rules": rules}]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([{"name": "a.b", "rules": rules}]))));
     assert_eq!(webhooks.find(&deployment(), &Operation::Retain).is_some(), expected);
 }
 
@@ -51,17 +51,19 @@ fn first_webhook_by_configuration_and_name_is_called() {
     let all = || rule(&["*"], &["*"], &["*"], &["*"]);
     let webhooks = Webhooks::default();
     let called = || webhooks.find(&deployment(), &Operation::Retain).map(|hook| hook.uid.clone());
-    webhooks
-        .learn("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}, {"name": "a.z", "rules": all()}]))));
+    webhooks.set_configuration(
+        "b",
+        Some(&configuration(json!([{"name": "z.z", "rules": all()}, {"name": "a.z", "rules": all()}]))),
+    );
     assert_eq!(called().as_deref(), Some("b/a.z"));
     // Compared as one string, in which a dash precedes a slash.
-    webhooks.learn("b-c", Some(&configuration(json!([{"name": "x.x", "rules": all()}]))));
+    webhooks.set_configuration("b-c", Some(&configuration(json!([{"name": "x.x", "rules": all()}]))));
     assert_eq!(called().as_deref(), Some("b-c/x.x"));
-    webhooks.keep(|name| name != "b-c");
+    webhooks.retain(|name| name != "b-c");
     assert_eq!(called().as_deref(), Some("b/a.z"));
-    webhooks.learn("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}]))));
+    webhooks.set_configuration("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}]))));
     assert_eq!(called().as_deref(), Some("b/z.z"));
-    webhooks.learn("b", None);
+    webhooks.set_configuration("b", None);
     assert_eq!(called(), None);
 }
 
@@ -81,7 +83,7 @@ struct ServerState {
     reply: Reply,
 }
 
-async fn answer(
+async fn handle(
     State(state): State<ServerState>,
     uri: Uri,
     headers: HeaderMap,
@@ -98,13 +100,13 @@ impl Server {
         drop(rustls::crypto::ring::default_provider().install_default());
         let authority = Authority::generate("webhooks").expect("an authority");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let own = authority.server(&names).expect("a certificate");
+        let own = authority.issue_serving_certificate(&names).expect("a certificate");
         let tls = ServingCertificates::new(&own).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());
         let state = ServerState { seen: Arc::clone(&seen), reply };
-        let router = Router::new().route("/interpret", post(answer)).with_state(state);
+        let router = Router::new().route("/interpret", post(handle)).with_state(state);
         tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
         Server { address, authority, seen, stop }
     }
@@ -117,7 +119,7 @@ impl Server {
         let webhooks = Webhooks::new(services);
         let hook = json!({"name": "hook.example.com", "clientConfig": client, "timeoutSeconds": 5,
             "rules": rule(&["*"], &["*"], &["*"], &["*"]), "interpreterContextVersions": ["v1alpha1"]});
-        webhooks.learn("fleet", Some(&configuration(json!([hook]))));
+        webhooks.set_configuration("fleet", Some(&configuration(json!([hook]))));
         webhooks
     }
 
@@ -287,13 +289,13 @@ async fn calls_time_out() {
     let known = json!({"name": "a.b", "clientConfig": {"url": format!("https://{address}/x")}, "timeoutSeconds": 1,
         "rules": rule(&["*"], &["*"], &["*"], &["*"]), "interpreterContextVersions": ["v1alpha1"]});
     drop(rustls::crypto::ring::default_provider().install_default());
-    webhooks.learn("c", Some(&configuration(json!([known]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([known]))));
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("silence").to_string();
     assert!(error.ends_with(&format!("Post \"https://{address}/x?timeout=1s\": context deadline exceeded")), "{error}");
 }
 
 #[rstest]
-#[case::place(json!({}), "could not get REST client: webhook configuration must have either service or URL")]
+#[case::no_address(json!({}), "could not get REST client: webhook configuration must have either service or URL")]
 #[case::bundle(
     json!({"url": "https://a.b/", "caBundle": "bm9uZQ=="}),
     "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
@@ -305,12 +307,12 @@ async fn invalid_configurations_are_reported(#[case] client: Value, #[case] expe
     let rules = rule(&["*"], &["*"], &["*"], &["*"]);
     let known =
         json!({"name": "a.b", "clientConfig": client, "rules": rules, "interpreterContextVersions": ["v1alpha1"]});
-    webhooks.learn("c", Some(&configuration(json!([known]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([known]))));
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("no client").to_string();
     assert_eq!(error, format!("Internal error occurred: failed calling webhook \"c/a.b\": {expected}"));
     let unknown = json!({"name": "a.b", "clientConfig": client, "rules": rule(&["*"], &["*"], &["*"], &["*"]),
         "interpreterContextVersions": ["v2"]});
-    webhooks.learn("c", Some(&configuration(json!([unknown]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([unknown]))));
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("no version").to_string();
     assert!(error.ends_with("webhook does not accept known ResourceInterpreterContext versions (v1alpha1)"), "{error}");
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::dependencies::of_pod_spec;
-use super::reading::{given, list, replicas_or_one};
-use super::{NOTHING, Needs, RuleError, ThirdPartyKind, flux, pods};
+use super::super::dependencies::from_pod_spec;
+use super::accessors::{list, replicas_or_one, value_at};
+use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, flux, pods};
 use crowsnest_apimachinery::unstructured::{namespace, remove, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -13,15 +13,15 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "argoproj.io/v1alpha1",
     kind: "Workflow",
     replicas: Some(replicas),
-    revise: Some(pods::parallelism_in_spec),
+    revise: Some(pods::set_spec_parallelism),
     retain: Some(retain),
     health: Some(|member| Ok(!matches!(text(member, &["status", "phase"]), "" | "Error" | "Failed"))),
     dependencies: Some(dependencies),
-    ..NOTHING
+    ..NO_RULES
 }];
 
 /// Replicas are the parallelism. Requests are those of steps, not of the workflow.
-fn replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
+fn replicas(template: &Value, gates: Gates) -> Result<ReplicasAndRequirements, RuleError> {
     let field = |name: &str| template.get("spec").and_then(|spec| spec.get(name));
     let pod = json!({"spec": {
         "affinity": field("affinity"), "nodeSelector": field("nodeSelector"), "tolerations": field("tolerations"),
@@ -32,7 +32,7 @@ fn replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
 /// A workflow's status is its controller's state, so it is retained.
 fn retain(desired: &mut Value, observed: &Value) {
     flux::retain_suspension(desired, observed);
-    if let Some(status) = given(observed, &["status"]) {
+    if let Some(status) = value_at(observed, &["status"]) {
         set(desired, &["status"], status.clone());
     }
 }
@@ -52,10 +52,10 @@ fn dependencies(template: &Value) -> Vec<Dependency> {
     volumes.extend(claims);
     let own = json!({
         "volumes": volumes,
-        "imagePullSecrets": given(template, &["spec", "imagePullSecrets"]),
-        "serviceAccountName": given(template, &["spec", "serviceAccountName"]),
+        "imagePullSecrets": value_at(template, &["spec", "imagePullSecrets"]),
+        "serviceAccountName": value_at(template, &["spec", "serviceAccountName"]),
     });
-    let mut found = of_pod_spec(Some(&own), namespace(template));
+    let mut found = from_pod_spec(Some(&own), namespace(template));
     let executor = text(template, &["spec", "executor", "serviceAccountName"]);
     if !executor.is_empty() {
         found.push(Dependency::core("ServiceAccount", namespace(template), executor));

@@ -5,9 +5,9 @@ use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{given, number, replicas_or, whole};
-use super::status::{fields_of, put, reported, shown};
-use super::{NOTHING, Needs, RuleError, ThirdPartyKind, pods};
+use super::accessors::{number, replicas_or, to_replica_count, value_at};
+use super::status::{fields_of, member_statuses, set_or_remove, template_status};
+use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, text};
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
@@ -18,7 +18,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
     aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
     health: Some(|member| Ok(is_healthy(member))),
-    ..NOTHING
+    ..NO_RULES
 }];
 
 const POD: [&str; 3] = ["spec", "podTemplate", "spec"];
@@ -42,22 +42,24 @@ fn job_managers(template: &Value) -> Result<i32, RuleError> {
 
 /// The requested number, or as many as the job's parallelism needs at its slots per task manager.
 fn task_managers(template: &Value) -> Result<i32, RuleError> {
-    let requested = number(given(template, &["spec", TASK_MANAGER, "replicas"]));
-    let parallelism = number(given(template, &["spec", "job", "parallelism"]));
-    let slots = number(given(template, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]));
+    let requested = number(value_at(template, &["spec", TASK_MANAGER, "replicas"]));
+    let parallelism = number(value_at(template, &["spec", "job", "parallelism"]));
+    let slots = number(value_at(template, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]));
     let filled = match (parallelism, slots.filter(|slots| *slots != 0.0)) {
         (Some(parallelism), Some(slots)) => (parallelism / slots).ceil(),
         _ => 1.0,
     };
-    whole(requested.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
+    to_replica_count(requested.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
 }
 
 /// Job managers and task managers in total. Each replica is assumed to need the larger requests of both.
-fn replicas(template: &Value) -> Result<Needs, RuleError> {
-    let pod = given(template, &POD);
+fn replicas(template: &Value) -> Result<ReplicasAndRequirements, RuleError> {
+    let pod = value_at(template, &POD);
     let mut requests = Vec::new();
-    for (resource, read) in [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, RuleError>), ("memory", memory)] {
-        let of = |manager| given(template, &["spec", manager, "resource", resource]).map(read).transpose();
+    for (resource, read) in
+        [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, RuleError>), ("memory", parse_memory)]
+    {
+        let of = |manager| value_at(template, &["spec", manager, "resource", resource]).map(read).transpose();
         let larger = match (of(JOB_MANAGER)?, of(TASK_MANAGER)?) {
             (Some(job), Some(task)) if job > task => Some(job),
             (job, task) => task.or(job),
@@ -75,9 +77,9 @@ fn replicas(template: &Value) -> Result<Needs, RuleError> {
 
 fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     let component = |name: &str, manager: &str, replicas| -> Result<Component, RuleError> {
-        let of = |resource| given(template, &["spec", manager, "resource", resource]).cloned();
-        let pod = given(template, &POD);
-        let memory = of("memory").map(|amount| memory(&amount)).transpose()?.map(plain);
+        let of = |resource| value_at(template, &["spec", manager, "resource", resource]).cloned();
+        let pod = value_at(template, &POD);
+        let memory = of("memory").map(|amount| parse_memory(&amount)).transpose()?.map(to_plain_number);
         let requests = [("cpu", of("cpu")), ("memory", memory)];
         let requests = requests.into_iter().filter_map(|(resource, amount)| Some((resource, amount?)));
         let needs = ComponentReplicaRequirements {
@@ -93,10 +95,10 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     ])
 }
 
-/// A memory amount: parsed as a [`memory_size`] by Flink's operator, otherwise as a Kubernetes quantity. `2048m` and
+/// A memory amount: parsed as a [`parse_memory_size`] by Flink's operator, otherwise as a Kubernetes quantity. `2048m` and
 /// `2Gi` are both 2 GiB.
-fn memory(amount: &Value) -> Result<Quantity, RuleError> {
-    match amount.as_str().and_then(memory_size) {
+fn parse_memory(amount: &Value) -> Result<Quantity, RuleError> {
+    match amount.as_str().and_then(parse_memory_size) {
         Some(bytes) => pods::quantity(&json!(bytes)),
         None => pods::quantity(amount),
     }
@@ -104,7 +106,7 @@ fn memory(amount: &Value) -> Result<Quantity, RuleError> {
 
 /// Bytes of Flink's `MemorySize` (org.apache.flink.configuration.MemorySize): an integer with a case-insensitive
 /// unit, or without a unit for bytes.
-fn memory_size(text: &str) -> Option<u64> {
+fn parse_memory_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -123,23 +125,23 @@ const MEMORY_UNITS: [&[&str]; 5] = [
 ];
 
 /// The amount as a number without unit.
-fn plain(quantity: Quantity) -> Value {
+fn to_plain_number(quantity: Quantity) -> Value {
     json!(quantity.as_f64().to_string())
 }
 
 /// User errors, which would occur in any other cluster as well.
-const USERS_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
+const USER_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
 
 /// Healthy are jobs that run, finish or have finished, and those that cannot start because of a user error.
 fn is_healthy(member: &Value) -> bool {
     let status_field = |field| text(member, &["status", field]);
-    let Some(state) = given(member, &["status", "jobStatus", "state"]) else {
+    let Some(state) = value_at(member, &["status", "jobStatus", "state"]) else {
         return status_field("jobManagerDeploymentStatus") == "READY" && status_field("lifecycleState") == "STABLE";
     };
     match state.as_str().unwrap_or_default() {
         "RUNNING" | "FINISHED" | "FAILED" | "CANCELED" | "SUSPENDED" | "CANCELLING" | "FAILING" | "RESTARTING" => true,
         "CREATED" | "INITIALIZING" | "RECONCILING" => {
-            USERS_ERRORS.iter().any(|error| status_field("error").contains(error))
+            USER_ERRORS.iter().any(|error| status_field("error").contains(error))
         }
         _ => false,
     }
@@ -147,8 +149,8 @@ fn is_healthy(member: &Value) -> bool {
 
 /// The last member's status.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-    let mut status = shown(template);
-    let last = reported(members).last();
+    let mut status = template_status(template);
+    let last = member_statuses(members).last();
     let nothing = |field| match field {
         "observedGeneration" => json!(0),
         "error" | "jobManagerDeploymentStatus" | "lifecycleState" => json!(""),
@@ -156,7 +158,7 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Valu
     };
     for field in FIELDS {
         let value = last.map_or_else(|| nothing(field), |last| last.get(field).cloned().unwrap_or_default());
-        put(&mut status, field, Some(value));
+        set_or_remove(&mut status, field, Some(value));
     }
     status
 }
@@ -183,6 +185,6 @@ mod tests {
     #[case::neither("lots", None)]
     #[case::empty("", None)]
     fn memory_in_either_syntax(#[case] text: &str, #[case] expected: Option<&str>) {
-        assert_eq!(memory(&json!(text)).ok().map(|amount| amount.to_string()).as_deref(), expected);
+        assert_eq!(parse_memory(&json!(text)).ok().map(|amount| amount.to_string()).as_deref(), expected);
     }
 }

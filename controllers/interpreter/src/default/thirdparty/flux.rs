@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, given, list};
+use super::accessors::{count, list, value_at};
 use super::status::{
-    is_true, last, last_text, merged_conditions, observed_generation, put, shown, sum, with_generations,
+    is_true, last_text, last_value, merged_conditions, observed_generation, set_or_remove, sum, template_status,
+    with_generations,
 };
-use super::{NOTHING, RuleError, ThirdPartyKind};
+use super::{NO_RULES, RuleError, ThirdPartyKind};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 
 const SOURCES_V1BETA2: &str = "source.toolkit.fluxcd.io/v1beta2";
 
-const KIND: ThirdPartyKind = ThirdPartyKind { retain: Some(retain_suspension), ..NOTHING };
+const KIND: ThirdPartyKind = ThirdPartyKind { retain: Some(retain_suspension), ..NO_RULES };
 
 pub(super) static KINDS: [ThirdPartyKind; 7] = [
     ThirdPartyKind {
@@ -107,7 +108,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
 
 /// Suspension is controlled in the member.
 pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
-    if let Some(suspend) = given(observed, &["spec", "suspend"]) {
+    if let Some(suspend) = value_at(observed, &["spec", "suspend"]) {
         set(desired, &["spec", "suspend"], suspend.clone());
     }
 }
@@ -142,35 +143,35 @@ impl Applier {
     }
 
     fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-        let mut status = shown(template);
+        let mut status = template_status(template);
         let texts = self.texts.iter().map(|field| (field, last_text(members, field)));
-        let values = self.values.iter().map(|field| (field, last(members, field)));
+        let values = self.values.iter().map(|field| (field, last_value(members, field)));
         for (field, value) in texts.chain(values) {
             if let Some(value) = value {
-                put(&mut status, field, Some(value.clone()));
+                set_or_remove(&mut status, field, Some(value.clone()));
             }
         }
         for field in self.failures {
-            if given(template, &["status", field]).is_some() {
+            if value_at(template, &["status", field]).is_some() {
                 let failures = count(template, &["status", field]) + sum(members, &[field]);
-                put(&mut status, field, Some(failures));
+                set_or_remove(&mut status, field, Some(failures));
             }
         }
-        put(&mut status, "observedGeneration", Some(observed_generation(template, members)));
-        put(&mut status, "conditions", Some(merged_conditions(members)));
+        set_or_remove(&mut status, "observedGeneration", Some(observed_generation(template, members)));
+        set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
         status
     }
 }
 
 /// The last artifact and texts of all members.
 fn aggregate_source(template: &Value, members: &[MemberStatus<'_>], texts: &[&str]) -> Map<String, Value> {
-    let mut status = shown(template);
-    put(&mut status, "artifact", last(members, "artifact").cloned());
+    let mut status = template_status(template);
+    set_or_remove(&mut status, "artifact", last_value(members, "artifact").cloned());
     for field in texts {
-        put(&mut status, field, Some(last_text(members, field).cloned().unwrap_or_else(|| Value::from(""))));
+        set_or_remove(&mut status, field, Some(last_text(members, field).cloned().unwrap_or_else(|| Value::from(""))));
     }
-    put(&mut status, "observedGeneration", Some(observed_generation(template, members)));
-    put(&mut status, "conditions", Some(merged_conditions(members)));
+    set_or_remove(&mut status, "observedGeneration", Some(observed_generation(template, members)));
+    set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
     status
 }
 
@@ -178,13 +179,15 @@ fn dependencies(template: &Value, secrets: &[&[&str]], with_account: bool) -> Ve
     let spec = template.get("spec").unwrap_or(&Value::Null);
     let secrets = secrets.iter().map(|path| text(spec, [*path, &["name"]].concat().as_slice()));
     let account = with_account.then(|| text(spec, &["serviceAccountName"]));
-    named(template, "Secret", secrets).chain(named(template, "ServiceAccount", account)).collect()
+    dependencies_by_name(template, "Secret", secrets)
+        .chain(dependencies_by_name(template, "ServiceAccount", account))
+        .collect()
 }
 
 fn release_dependencies(template: &Value) -> Vec<Dependency> {
     let values_of = |kind| {
         let values = list(template, &["spec", "valuesFrom"]).filter(move |source| text(source, &["kind"]) == kind);
-        named(template, kind, values.map(|source| text(source, &["name"])))
+        dependencies_by_name(template, kind, values.map(|source| text(source, &["name"])))
     };
     let mut found =
         dependencies(template, &[&["chart", "spec", "verify", "secretRef"], &["kubeConfig", "secretRef"]], true);
@@ -192,7 +195,7 @@ fn release_dependencies(template: &Value) -> Vec<Dependency> {
     found
 }
 
-fn named<'a>(
+fn dependencies_by_name<'a>(
     template: &'a Value,
     kind: &'static str,
     names: impl IntoIterator<Item = &'a str>,

@@ -3,42 +3,42 @@
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, given};
-use super::status::{dated, of_only_member, put, sum};
-use super::{NOTHING, ThirdPartyKind, pods};
+use super::accessors::{count, value_at};
+use super::status::{only_member_status, set_or_remove, sum, with_times};
+use super::{NO_RULES, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "kubeflow.org/v1",
     kind: "Notebook",
-    replicas: Some(|template, gates| pods::of_template(template, 1, gates)),
+    replicas: Some(|template, gates| pods::template_replicas(template, 1, gates)),
     reflect: Some(reflect),
     aggregate: Some(|template, members, now| Ok(aggregate(template, members, now))),
     health: Some(|member| Ok(is_healthy(member))),
-    ..NOTHING
+    ..NO_RULES
 }];
 
 fn reflect(member: &Value) -> Value {
-    let Some(status) = given(member, &["status"]) else { return json!({}) };
+    let Some(status) = value_at(member, &["status"]) else { return json!({}) };
     json!({
         "readyReplicas": count(status, &["readyReplicas"]),
         "containerState": status.get("containerState"),
-        "conditions": given(status, &["conditions"]).filter(|conditions| conditions.is_array()),
+        "conditions": value_at(status, &["conditions"]).filter(|conditions| conditions.is_array()),
     })
 }
 
 /// True if the notebook runs, is about to run, or terminated successfully.
 fn is_healthy(member: &Value) -> bool {
-    let Some(state) = given(member, &["status", "containerState"]) else { return false };
-    if given(state, &["running"]).is_some() {
+    let Some(state) = value_at(member, &["status", "containerState"]) else { return false };
+    if value_at(state, &["running"]).is_some() {
         return true;
     }
-    if let Some(waiting) = given(state, &["waiting"]) {
+    if let Some(waiting) = value_at(state, &["waiting"]) {
         return text(waiting, &["reason"]) == "ContainerCreating";
     }
-    let Some(ended) = given(state, &["terminated"]) else { return false };
-    let badly = ["Error", "OOMKilled", "ContainerCannotRun"].contains(&text(ended, &["reason"]));
-    !badly && count(ended, &["exitCode"]) == 0
+    let Some(ended) = value_at(state, &["terminated"]) else { return false };
+    let has_failed = ["Error", "OOMKilled", "ContainerCannotRun"].contains(&text(ended, &["reason"]));
+    !has_failed && count(ended, &["exitCode"]) == 0
 }
 
 /// Combined state of the containers of all members.
@@ -51,42 +51,42 @@ struct Containers<'a> {
 
 impl<'a> Containers<'a> {
     /// After a failure, members are no longer counted as running.
-    fn note(&mut self, cluster: &'a str, status: &Value) {
-        let state =
-            given(status, &["containerState"]).filter(|state| state.as_object().is_none_or(|state| !state.is_empty()));
+    fn add_member(&mut self, cluster: &'a str, status: &Value) {
+        let state = value_at(status, &["containerState"])
+            .filter(|state| state.as_object().is_none_or(|state| !state.is_empty()));
         let Some(state) = state else {
             self.failed.push(cluster);
             self.state = Some(json!({"waiting": {"reason": "Unschedulable"}}));
             return;
         };
-        if given(state, &["terminated"]).is_some() || given(state, &["waiting"]).is_some() {
+        if value_at(state, &["terminated"]).is_some() || value_at(state, &["waiting"]).is_some() {
             self.failed.push(cluster);
             self.state = Some(state.clone());
-        } else if let Some(running) = given(state, &["running"])
+        } else if let Some(running) = value_at(state, &["running"])
             && self.failed.is_empty()
         {
             self.running += 1;
             let started = text(running, &["startedAt"]);
             let known = self.state.as_ref().map(|state| text(state, &["running", "startedAt"]));
             if known.is_none_or(|known| started > known) {
-                self.state = Some(json!({"running": {"startedAt": given(running, &["startedAt"])}}));
+                self.state = Some(json!({"running": {"startedAt": value_at(running, &["startedAt"])}}));
             }
         }
     }
 }
 
 fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
     let mut containers = Containers::default();
     for member in members {
         if let Some(status) = member.status {
-            containers.note(member.cluster, status);
+            containers.add_member(member.cluster, status);
         }
     }
     let condition = |kind: &str, reason: &str, message: String| {
-        dated(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
+        with_times(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
     };
     let mut conditions = Vec::new();
     if !containers.failed.is_empty() {
@@ -97,8 +97,8 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
         conditions.push(condition("Ready", "Ready", "All notebooks are ready".to_owned()));
     }
     let mut status = Map::new();
-    put(&mut status, "readyReplicas", Some(sum(members, &["readyReplicas"])));
-    put(&mut status, "containerState", containers.state);
-    put(&mut status, "conditions", Some(conditions));
+    set_or_remove(&mut status, "readyReplicas", Some(sum(members, &["readyReplicas"])));
+    set_or_remove(&mut status, "containerState", containers.state);
+    set_or_remove(&mut status, "conditions", Some(conditions));
     status
 }

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{given, list};
-use super::status::{fields_of, is_true, last, merged_conditions, put, sum};
-use super::{NOTHING, ThirdPartyKind};
+use super::accessors::{list, value_at};
+use super::status::{fields_of, is_true, last_value, merged_conditions, set_or_remove, sum};
+use super::{NO_RULES, ThirdPartyKind};
 use crowsnest_apimachinery::unstructured::text;
 
 const KIND: ThirdPartyKind = ThirdPartyKind {
@@ -13,7 +13,7 @@ const KIND: ThirdPartyKind = ThirdPartyKind {
     reflect: Some(|member| Value::Object(fields_of(member, &["autogen", "conditions", "ready", "rulecount"]))),
     aggregate: Some(|_, members, _| Ok(aggregate(members))),
     health: Some(|member| Ok(is_healthy(member))),
-    ..NOTHING
+    ..NO_RULES
 };
 
 pub(super) static KINDS: [ThirdPartyKind; 2] =
@@ -21,7 +21,7 @@ pub(super) static KINDS: [ThirdPartyKind; 2] =
 
 fn is_healthy(member: &Value) -> bool {
     let ready = |condition: &Value| is_true(condition, "Ready") && text(condition, &["reason"]) == "Succeeded";
-    match given(member, &["status", "ready"]) {
+    match value_at(member, &["status", "ready"]) {
         Some(flag) => flag.as_bool().unwrap_or_default(),
         None => list(member, &["status", "conditions"]).any(ready),
     }
@@ -32,9 +32,9 @@ fn aggregate(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let rules: Value =
         rules.into_iter().map(|rule| (rule.to_owned(), json!(sum(members, &["rulecount", rule])))).collect();
     let mut status = Map::new();
-    put(&mut status, "autogen", last(members, "autogen").cloned());
-    put(&mut status, "ready", last(members, "ready").cloned());
-    put(&mut status, "rulecount", Some(rules));
-    put(&mut status, "conditions", Some(merged_conditions(members)));
+    set_or_remove(&mut status, "autogen", last_value(members, "autogen").cloned());
+    set_or_remove(&mut status, "ready", last_value(members, "ready").cloned());
+    set_or_remove(&mut status, "rulecount", Some(rules));
+    set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
     status
 }

@@ -3,6 +3,7 @@
 //! The rules are Karmada's. They are used after user-defined interpreters and before [`native`](super::native). A
 //! missing required field is a [`RuleError`]; an operation without a rule is `None`.
 
+mod accessors;
 mod argo;
 mod flink;
 mod flux;
@@ -11,7 +12,6 @@ mod kubeflow;
 mod kyverno;
 mod pods;
 mod ray;
-mod reading;
 mod spark;
 mod status;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use super::status::MemberStatus;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
 
-/// Why a rule cannot interpret an object.
+/// Reason why a rule cannot interpret an object.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     #[error("{0} is missing")]
@@ -45,7 +45,7 @@ pub enum RuleError {
         source: QuantityError,
     },
     #[error("{what}: {source}")]
-    Shape {
+    Decode {
         what: &'static str,
         #[source]
         source: serde_json::Error,
@@ -54,7 +54,8 @@ pub enum RuleError {
     Dependencies(String),
 }
 
-type Needs = (i32, Option<ReplicaRequirements>);
+/// Number of replicas, and the requirements of one replica.
+type ReplicasAndRequirements = (i32, Option<ReplicaRequirements>);
 type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Value>, RuleError>;
 
 /// A third-party kind.
@@ -62,7 +63,7 @@ type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Val
 pub struct ThirdPartyKind {
     pub api_version: &'static str,
     pub kind: &'static str,
-    pub replicas: Option<fn(&Value, Gates) -> Result<Needs, RuleError>>,
+    pub replicas: Option<fn(&Value, Gates) -> Result<ReplicasAndRequirements, RuleError>>,
     /// Replicas and requirements of several pod templates.
     pub components: Option<fn(&Value, Gates) -> Result<Vec<Component>, RuleError>>,
     /// Writes the member's replicas into its manifest.
@@ -74,7 +75,8 @@ pub struct ThirdPartyKind {
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
 
-const NOTHING: ThirdPartyKind = ThirdPartyKind {
+/// A kind without rules, from which the rows of the table are completed.
+const NO_RULES: ThirdPartyKind = ThirdPartyKind {
     api_version: "",
     kind: "",
     replicas: None,
@@ -107,7 +109,7 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static ThirdPartyKind> {
 
 impl ThirdPartyKind {
     /// True if there is a rule for the operation.
-    pub fn interprets(&self, operation: &Operation) -> bool {
+    pub fn has_rule_for(&self, operation: &Operation) -> bool {
         match operation {
             Operation::InterpretReplica => self.replicas.is_some(),
             Operation::InterpretComponent => self.components.is_some(),
@@ -122,25 +124,25 @@ impl ThirdPartyKind {
     }
 
     /// The status to reflect from a member object.
-    pub fn reflected_status(&self, member: &Value) -> Option<Value> {
-        self.reflect.map(|reflect| reading::without_blanks(reflect(member)))
+    pub fn reflect_status(&self, member: &Value) -> Option<Value> {
+        self.reflect.map(|reflect| accessors::remove_blanks(reflect(member)))
     }
 
     /// The template's status, aggregated from the members. `now` is the time of new conditions.
-    pub fn aggregated_status(
+    pub fn aggregate_status(
         &self,
         template: &Value,
         members: &[MemberStatus<'_>],
         now: &str,
     ) -> Option<Result<Value, RuleError>> {
         let total = self.aggregate?(template, members, now);
-        Some(total.map(|status| reading::without_blanks(Value::Object(status))))
+        Some(total.map(|status| accessors::remove_blanks(Value::Object(status))))
     }
 
     /// Dependencies of a template, sorted and without duplicates.
     pub fn sorted_dependencies(&self, template: &Value) -> Option<Result<Vec<Dependency>, RuleError>> {
         let needed = self.dependencies?(template);
         let sound = dependencies::verify(&needed).map_err(RuleError::Dependencies);
-        Some(sound.map(|()| dependencies::in_order(needed)))
+        Some(sound.map(|()| dependencies::sort_and_deduplicate(needed)))
     }
 }

@@ -6,17 +6,17 @@ use crowsnest_api::work::{Component, ComponentReplicaRequirements, NodeClaim, Re
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::super::dependencies::of_pod_spec;
+use super::super::dependencies::from_pod_spec;
 use super::super::replicas::pod_requirements;
-use super::reading::{given, needed, without_blanks};
-use super::{Needs, RuleError};
+use super::accessors::{remove_blanks, require, value_at};
+use super::{ReplicasAndRequirements, RuleError};
 use crowsnest_apimachinery::unstructured::namespace;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
 
 /// Requirements of a pod template. The priority class is only needed for quota estimates.
 pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
-    let template = without_blanks(template.clone());
+    let template = remove_blanks(template.clone());
     let mut needs = pod_requirements(template.get("spec")?)?;
     if !gates.resource_quota_estimate {
         needs.priority_class_name.clear();
@@ -25,8 +25,12 @@ pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequ
 }
 
 /// `replicas` pods of the required template in `spec.template`.
-pub(super) fn of_template(object: &Value, replicas: i32, gates: Gates) -> Result<Needs, RuleError> {
-    Ok((replicas, requirements(needed(object, &["spec", "template"])?, gates)))
+pub(super) fn template_replicas(
+    object: &Value,
+    replicas: i32,
+    gates: Gates,
+) -> Result<ReplicasAndRequirements, RuleError> {
+    Ok((replicas, requirements(require(object, &["spec", "template"])?, gates)))
 }
 
 /// A component with the requirements of its pod template.
@@ -60,22 +64,22 @@ pub(super) fn quantity(value: &Value) -> Result<Quantity, RuleError> {
 pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<NodeClaim>, RuleError> {
     let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
     let found = [
-        ("nodeSelector", given(spec, &["nodeSelector"])),
-        ("tolerations", given(spec, &["tolerations"])),
-        ("hardNodeAffinity", given(spec, &affinity).filter(|_| with_affinity)),
+        ("nodeSelector", value_at(spec, &["nodeSelector"])),
+        ("tolerations", value_at(spec, &["tolerations"])),
+        ("hardNodeAffinity", value_at(spec, &affinity).filter(|_| with_affinity)),
     ];
     let claim: Map<String, Value> =
         found.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.clone()))).collect();
     if claim.is_empty() {
         return Ok(None);
     }
-    let claim = serde_json::from_value(without_blanks(Value::Object(claim)));
-    claim.map(Some).map_err(|source| RuleError::Shape { what: "node claim", source })
+    let claim = serde_json::from_value(remove_blanks(Value::Object(claim)));
+    claim.map(Some).map_err(|source| RuleError::Decode { what: "node claim", source })
 }
 
 /// Dependencies of the pod template in `spec.template`.
 pub(super) fn template_dependencies(object: &Value) -> Vec<Dependency> {
-    dependencies(given(object, &["spec", "template"]), object)
+    dependencies(value_at(object, &["spec", "template"]), object)
 }
 
 /// Dependencies of a pod template of `object`.
@@ -84,13 +88,13 @@ pub(super) fn dependencies(template: Option<&Value>, object: &Value) -> Vec<Depe
         "" => "default",
         namespace => namespace,
     };
-    of_pod_spec(template.and_then(|template| template.get("spec")), namespace)
+    from_pod_spec(template.and_then(|template| template.get("spec")), namespace)
 }
 
-pub(super) fn replicas_in_spec(object: &mut Value, replicas: i32) {
+pub(super) fn set_spec_replicas(object: &mut Value, replicas: i32) {
     crowsnest_apimachinery::unstructured::set(object, &["spec", "replicas"], json!(replicas));
 }
 
-pub(super) fn parallelism_in_spec(object: &mut Value, replicas: i32) {
+pub(super) fn set_spec_parallelism(object: &mut Value, replicas: i32) {
     crowsnest_apimachinery::unstructured::set(object, &["spec", "parallelism"], json!(replicas));
 }

@@ -4,11 +4,13 @@ use crowsnest_api::work::{Component, ReplicaRequirements};
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::super::dependencies::of_pod_spec;
+use super::super::dependencies::from_pod_spec;
 use super::super::status::MemberStatus;
-use super::reading::{count, fields, given, list, needed_replicas, number};
-use super::status::{gravest, is_true, of_only_member, put, rank, reported, shown, sum, times};
-use super::{NOTHING, Needs, RuleError, ThirdPartyKind, pods};
+use super::accessors::{count, fields, list, number, require_replicas, value_at};
+use super::status::{
+    is_true, member_statuses, most_severe, only_member_status, rank, set_or_remove, sum, template_status, times,
+};
+use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -19,18 +21,18 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
     ThirdPartyKind {
         api_version: V1,
         kind: "RayCluster",
-        components: Some(|template, gates| components(given(template, &["spec"]), gates)),
+        components: Some(|template, gates| components(value_at(template, &["spec"]), gates)),
         aggregate: Some(|template, members, _| aggregate_cluster(template, members)),
         health: Some(|member| {
             let has = |kind| list(member, &["status", "conditions"]).any(|condition| is_true(condition, kind));
             Ok(has("HeadPodReady") && has("RayClusterProvisioned") && !has("RayClusterReplicaFailure"))
         }),
-        ..NOTHING
+        ..NO_RULES
     },
     ThirdPartyKind {
         api_version: V1,
         kind: "RayJob",
-        components: Some(|template, gates| components(given(template, &["spec", "rayClusterSpec"]), gates)),
+        components: Some(|template, gates| components(value_at(template, &["spec", "rayClusterSpec"]), gates)),
         aggregate: Some(|template, members, _| Ok(aggregate_job(template, members))),
         health: Some(|member| {
             let status_field = |field| text(member, &["status", field]);
@@ -41,10 +43,10 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
             })
         }),
         dependencies: Some(|template| {
-            let submitter = given(template, &["spec", "submitterPodTemplate"]);
-            dependencies(template, given(template, &["spec", "rayClusterSpec"]), submitter)
+            let submitter = value_at(template, &["spec", "submitterPodTemplate"]);
+            dependencies(template, value_at(template, &["spec", "rayClusterSpec"]), submitter)
         }),
-        ..NOTHING
+        ..NO_RULES
     },
     ThirdPartyKind {
         api_version: V1,
@@ -53,8 +55,8 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
         revise: Some(revise_service),
         aggregate: Some(|template, members, _| Ok(aggregate_service(template, members))),
         health: Some(|member| Ok(list(member, &["status", "conditions"]).any(|condition| is_true(condition, "Ready")))),
-        dependencies: Some(|template| dependencies(template, given(template, &CONFIG), None)),
-        ..NOTHING
+        dependencies: Some(|template| dependencies(template, value_at(template, &CONFIG), None)),
+        ..NO_RULES
     },
 ];
 
@@ -64,50 +66,50 @@ const HEAD: [&str; 2] = ["headGroupSpec", "template"];
 /// One head, and workers by group. Groups without a name are numbered.
 fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let Some(cluster) = cluster else { return Ok(Vec::new()) };
-    let head = given(cluster, &HEAD).map(|head| Ok(pods::component("ray-head", 1, Some(head), gates)));
+    let head = value_at(cluster, &HEAD).map(|head| Ok(pods::component("ray-head", 1, Some(head), gates)));
     let workers = list(cluster, &["workerGroupSpecs"]).enumerate().map(|(index, group)| {
         let name = match text(group, &["groupName"]) {
             "" => format!("worker-{}", index + 1),
             name => name.to_owned(),
         };
-        Ok(pods::component(&name, group_replicas(group)?, given(group, &["template"]), gates))
+        Ok(pods::component(&name, group_replicas(group)?, value_at(group, &["template"]), gates))
     });
     head.into_iter().chain(workers).collect()
 }
 
 fn group_replicas(group: &Value) -> Result<i32, RuleError> {
-    match given(group, &["replicas"]) {
-        Some(_) => needed_replicas(group, &["replicas"]),
+    match value_at(group, &["replicas"]) {
+        Some(_) => require_replicas(group, &["replicas"]),
         None => Ok(0),
     }
 }
 
 fn dependencies(template: &Value, cluster: Option<&Value>, other: Option<&Value>) -> Vec<Dependency> {
     let groups = cluster.into_iter().flat_map(|cluster| list(cluster, &["workerGroupSpecs"]));
-    let workers = groups.filter_map(|group| given(group, &["template"]));
-    let head = cluster.and_then(|cluster| given(cluster, &HEAD));
+    let workers = groups.filter_map(|group| value_at(group, &["template"]));
+    let head = cluster.and_then(|cluster| value_at(cluster, &HEAD));
     let templates = head.into_iter().chain(workers).chain(other);
-    templates.flat_map(|pod| of_pod_spec(pod.get("spec"), namespace(template))).collect()
+    templates.flat_map(|pod| from_pod_spec(pod.get("spec"), namespace(template))).collect()
 }
 
 /// One head and all workers. Each is assumed to need the head's nodes, and the largest CPU and memory requests of any
 /// of them.
-fn service_replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
-    let Some(cluster) = given(template, &CONFIG) else { return Ok((0, None)) };
-    let Some(head) = given(cluster, &HEAD) else { return Ok((0, None)) };
+fn service_replicas(template: &Value, gates: Gates) -> Result<ReplicasAndRequirements, RuleError> {
+    let Some(cluster) = value_at(template, &CONFIG) else { return Ok((0, None)) };
+    let Some(head) = value_at(cluster, &HEAD) else { return Ok((0, None)) };
     let mut replicas: i32 = 1;
     let mut needs = pods::requirements(head, gates);
     for group in list(cluster, &["workerGroupSpecs"]) {
         replicas = replicas.saturating_add(group_replicas(group)?);
-        let workers = given(group, &["template"]).and_then(|pod| pods::requirements(pod, gates));
+        let workers = value_at(group, &["template"]).and_then(|pod| pods::requirements(pod, gates));
         if let (Some(needs), Some(workers)) = (&mut needs, workers) {
-            raise(needs, &workers);
+            raise_requests(needs, &workers);
         }
     }
     Ok((replicas, needs))
 }
 
-fn raise(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
+fn raise_requests(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
     let amount = |of: &ReplicaRequirements, name: &str| {
         of.resource_request.get(name).and_then(|wire| Quantity::try_from(wire).ok()).unwrap_or_default()
     };
@@ -147,45 +149,45 @@ fn revise_service(manifest: &mut Value, replicas: i32) {
 }
 
 fn all_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
-    reported(members).flat_map(|status| list(status, &["conditions"])).cloned().collect()
+    member_statuses(members).flat_map(|status| list(status, &["conditions"])).cloned().collect()
 }
 
-fn first<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
-    reported(members).find_map(|status| given(status, &[field]))
+fn first_value<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
+    member_statuses(members).find_map(|status| value_at(status, &[field]))
 }
 
 /// Sums of counters and amounts; address and state of the head from the first member that reports them.
 fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<Map<String, Value>, RuleError> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return Ok(only);
     }
-    let mut status = shown(template);
-    put(&mut status, "conditions", Some(all_conditions(members)));
+    let mut status = template_status(template);
+    set_or_remove(&mut status, "conditions", Some(all_conditions(members)));
     for kind in ["ready", "available", "max", "min", "desired"] {
         let field = format!("{kind}WorkerReplicas");
-        put(&mut status, &field, Some(sum(members, &[&field])));
+        set_or_remove(&mut status, &field, Some(sum(members, &[&field])));
     }
     for field in ["desiredCPU", "desiredMemory"] {
-        put(&mut status, field, Some(amount(members, field)?));
+        set_or_remove(&mut status, field, Some(sum_quantities(members, field)?));
     }
     for field in ["desiredGPU", "desiredTPU"] {
-        put(&mut status, field, Some(devices(members, field)?));
+        set_or_remove(&mut status, field, Some(sum_devices(members, field)?));
     }
-    put(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
+    set_or_remove(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
     for field in ["endpoints", "head", "state"] {
-        put(&mut status, field, first(members, field).cloned());
+        set_or_remove(&mut status, field, first_value(members, field).cloned());
     }
-    let stated = reported(members).find(|status| given(status, &["state"]).is_some());
-    put(
+    let stated = member_statuses(members).find(|status| value_at(status, &["state"]).is_some());
+    set_or_remove(
         &mut status,
         "stateTransitionTimes",
-        stated.and_then(|status| given(status, &["stateTransitionTimes"])).cloned(),
+        stated.and_then(|status| value_at(status, &["stateTransitionTimes"])).cloned(),
     );
     Ok(status)
 }
 
 /// Sum of quantities. It is formatted after each addition, so precision can be lost.
-fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
+fn sum_quantities(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
     let mut sum = "0".to_owned();
     for amount in texts(members, field) {
         sum = (pods::quantity(&json!(sum))? + pods::quantity(amount)?).to_string();
@@ -193,7 +195,7 @@ fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError
     Ok(sum)
 }
 
-fn devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
+fn sum_devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
     let mut sum = 0.0;
     for devices in texts(members, field) {
         sum += number(Some(devices)).ok_or_else(|| RuleError::Number(field.to_owned()))?;
@@ -202,7 +204,7 @@ fn devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleErro
 }
 
 fn texts<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = &'a Value> {
-    reported(members).filter_map(move |status| given(status, &[field])).filter(|value| *value != "")
+    member_statuses(members).filter_map(move |status| value_at(status, &[field])).filter(|value| *value != "")
 }
 
 const DEPLOYMENT_STATUSES: [&[&str]; 9] = [
@@ -221,18 +223,18 @@ const JOB_STATUSES: [&[&str]; 6] = [&[""], &["PENDING"], &["RUNNING"], &["SUCCEE
 
 /// The worst status of the job in any member.
 fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
-    let mut status = shown(template);
-    let deployed = reported(members).filter(|status| given(status, &["jobDeploymentStatus"]).is_some());
-    let deployed = gravest(deployed, |status| rank(&DEPLOYMENT_STATUSES, text(status, &["jobDeploymentStatus"])));
+    let mut status = template_status(template);
+    let deployed = member_statuses(members).filter(|status| value_at(status, &["jobDeploymentStatus"]).is_some());
+    let deployed = most_severe(deployed, |status| rank(&DEPLOYMENT_STATUSES, text(status, &["jobDeploymentStatus"])));
     for field in ["jobDeploymentStatus", "reason", "message"] {
-        put(&mut status, field, deployed.and_then(|status| given(status, &[field])).cloned());
+        set_or_remove(&mut status, field, deployed.and_then(|status| value_at(status, &[field])).cloned());
     }
-    let run = reported(members).filter(|status| !text(status, &["jobStatus"]).is_empty());
-    let run = gravest(run, |status| rank(&JOB_STATUSES, text(status, &["jobStatus"])));
-    put(&mut status, "jobStatus", run.and_then(|status| given(status, &["jobStatus"])).cloned());
+    let run = member_statuses(members).filter(|status| !text(status, &["jobStatus"]).is_empty());
+    let run = most_severe(run, |status| rank(&JOB_STATUSES, text(status, &["jobStatus"])));
+    set_or_remove(&mut status, "jobStatus", run.and_then(|status| value_at(status, &["jobStatus"])).cloned());
     status
 }
 
@@ -241,33 +243,34 @@ const APPLICATION_STATUSES: [&[&str]; 6] =
 
 /// The first active service, with the worst status per application.
 fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
-    let mut status = shown(template);
-    put(&mut status, "conditions", Some(all_conditions(members)));
-    put(&mut status, "numServeEndpoints", Some(sum(members, &["numServeEndpoints"])));
-    put(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
-    let generations = reported(members).map(|status| count(status, &["observedGeneration"]));
-    put(&mut status, "observedGeneration", Some(generations.max().unwrap_or_default().max(0)));
-    let is_down = reported(members).any(|status| status.get("serviceStatus").is_some_and(|status| status == ""));
-    put(&mut status, "serviceStatus", Some(if is_down { "" } else { "Running" }));
-    if let Some(mut active) = first(members, "activeServiceStatus").cloned() {
-        set(&mut active, &["applicationStatuses"], applications(members));
-        put(&mut status, "activeServiceStatus", Some(active));
+    let mut status = template_status(template);
+    set_or_remove(&mut status, "conditions", Some(all_conditions(members)));
+    set_or_remove(&mut status, "numServeEndpoints", Some(sum(members, &["numServeEndpoints"])));
+    set_or_remove(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
+    let generations = member_statuses(members).map(|status| count(status, &["observedGeneration"]));
+    set_or_remove(&mut status, "observedGeneration", Some(generations.max().unwrap_or_default().max(0)));
+    let is_down = member_statuses(members).any(|status| status.get("serviceStatus").is_some_and(|status| status == ""));
+    set_or_remove(&mut status, "serviceStatus", Some(if is_down { "" } else { "Running" }));
+    if let Some(mut active) = first_value(members, "activeServiceStatus").cloned() {
+        set(&mut active, &["applicationStatuses"], worst_applications(members));
+        set_or_remove(&mut status, "activeServiceStatus", Some(active));
     }
-    if let Some(pending) = first(members, "pendingServiceStatus") {
-        put(&mut status, "pendingServiceStatus", Some(pending.clone()));
+    if let Some(pending) = first_value(members, "pendingServiceStatus") {
+        set_or_remove(&mut status, "pendingServiceStatus", Some(pending.clone()));
     }
     status
 }
 
-fn applications(members: &[MemberStatus<'_>]) -> Value {
+fn worst_applications(members: &[MemberStatus<'_>]) -> Value {
     let mut worst: Map<String, Value> = Map::new();
-    let grave = |application: &Value| rank(&APPLICATION_STATUSES, text(application, &["status"]));
-    let all = reported(members).flat_map(|status| fields(status, &["activeServiceStatus", "applicationStatuses"]));
+    let severity = |application: &Value| rank(&APPLICATION_STATUSES, text(application, &["status"]));
+    let all =
+        member_statuses(members).flat_map(|status| fields(status, &["activeServiceStatus", "applicationStatuses"]));
     for (name, application) in all {
-        if worst.get(name).is_none_or(|known| grave(application) > grave(known)) {
+        if worst.get(name).is_none_or(|known| severity(application) > severity(known)) {
             worst.insert(name.clone(), application.clone());
         }
     }

@@ -4,9 +4,11 @@ use crowsnest_api::work::{Component, ComponentReplicaRequirements};
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{fields, given, needed, number, replicas_or};
-use super::status::{fields_of, gravest, of_only_member, put, rank, reported, shown, sum, times};
-use super::{NOTHING, RuleError, ThirdPartyKind, pods};
+use super::accessors::{fields, number, replicas_or, require, value_at};
+use super::status::{
+    fields_of, member_statuses, most_severe, only_member_status, rank, set_or_remove, sum, template_status, times,
+};
+use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
@@ -16,10 +18,10 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
     aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
     health: Some(|member| {
-        let state = given(member, &["status", "applicationState", "state"]);
+        let state = value_at(member, &["status", "applicationState", "state"]);
         Ok(state.is_some_and(|state| state != "FAILED"))
     }),
-    ..NOTHING
+    ..NO_RULES
 }];
 
 const FIELDS: [&str; 9] = [
@@ -35,13 +37,13 @@ const FIELDS: [&str; 9] = [
 ];
 
 fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
-    let language = text(needed(template, &["spec"])?, &["type"]);
-    needed(template, &["spec", "type"])?;
+    let language = text(require(template, &["spec"])?, &["type"]);
+    require(template, &["spec", "type"])?;
     let is_jvm = ["java", "scala"].iter().any(|name| language.eq_ignore_ascii_case(name));
-    let usual = if is_jvm { 0.10 } else { 0.40 };
-    let factor = number(given(template, &["spec", "memoryOverheadFactor"])).unwrap_or(usual);
+    let default_factor = if is_jvm { 0.10 } else { 0.40 };
+    let factor = number(value_at(template, &["spec", "memoryOverheadFactor"])).unwrap_or(default_factor);
     let component = |role: &str, replicas| -> Result<Component, RuleError> {
-        let needs = given(template, &["spec", role]).unwrap_or(&Value::Null);
+        let needs = value_at(template, &["spec", role]).unwrap_or(&Value::Null);
         Ok(Component { name: role.to_owned(), replicas, replica_requirements: Some(requirements(needs, factor)?) })
     };
     Ok(vec![component("driver", 1)?, component("executor", executors(template)?)?])
@@ -51,17 +53,17 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
 fn executors(template: &Value) -> Result<i32, RuleError> {
     let instances = replicas_or(template, &["spec", "executor", "instances"], 1)?;
     let allocation = |field| replicas_or(template, &["spec", "dynamicAllocation", field], 1);
-    match given(template, &["spec", "dynamicAllocation", "enabled"]) {
+    match value_at(template, &["spec", "dynamicAllocation", "enabled"]) {
         None | Some(Value::Bool(false)) => Ok(instances),
         Some(_) => Ok(instances.max(allocation("initialExecutors")?).max(allocation("minExecutors")?)),
     }
 }
 
 fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirements, RuleError> {
-    let cores = given(role, &["cores"]).cloned().unwrap_or_else(|| json!(1));
+    let cores = value_at(role, &["cores"]).cloned().unwrap_or_else(|| json!(1));
     let mut requests = vec![("cpu", cores), ("memory", json!(memory(role, factor)?))];
     let device = text(role, &["gpu", "name"]);
-    let devices = number(given(role, &["gpu", "quantity"])).unwrap_or_default();
+    let devices = number(value_at(role, &["gpu", "quantity"])).unwrap_or_default();
     if !device.is_empty() && devices > 0.0 {
         requests.push((device, json!(devices.to_string())));
     }
@@ -90,7 +92,7 @@ struct Memory {
 }
 
 /// Minimum memory overhead.
-const LEAST_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
+const MIN_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
 
 impl Memory {
     fn parse(java: &str) -> Result<Self, RuleError> {
@@ -104,24 +106,25 @@ impl Memory {
         Ok(Memory { amount, unit })
     }
 
-    fn within(self, unit: usize) -> f64 {
+    fn to_unit(self, unit: usize) -> f64 {
         self.amount * 1024_f64.powi(self.unit as i32 - unit as i32)
     }
 }
 
 /// Requested memory plus overhead, in the smaller of the two units.
 fn memory(role: &Value, factor: f64) -> Result<String, RuleError> {
-    let requested = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
-    let overhead = match given(role, &["memoryOverhead"]) {
+    let requested =
+        Memory::parse(value_at(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
+    let overhead = match value_at(role, &["memoryOverhead"]) {
         Some(overhead) => Memory::parse(overhead.as_str().unwrap_or_default())?,
         None => {
-            let unit = requested.unit.min(LEAST_OVERHEAD.unit);
+            let unit = requested.unit.min(MIN_OVERHEAD.unit);
             let share = Memory { amount: requested.amount * factor, unit: requested.unit };
-            Memory { amount: share.within(unit).max(LEAST_OVERHEAD.within(unit)), unit }
+            Memory { amount: share.to_unit(unit).max(MIN_OVERHEAD.to_unit(unit)), unit }
         }
     };
     let unit = requested.unit.min(overhead.unit);
-    Ok(format!("{:.6}{}", requested.within(unit) + overhead.within(unit), UNITS[unit].0))
+    Ok(format!("{:.6}{}", requested.to_unit(unit) + overhead.to_unit(unit), UNITS[unit].0))
 }
 
 /// In increasing order of severity.
@@ -137,21 +140,21 @@ const STATES: [&[&str]; 7] = [
 
 /// The worst application state of any member, with the attempts and executors of all.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
-    let mut status = shown(template);
-    let states = reported(members).filter_map(|status| given(status, &["applicationState"]));
-    let grave = |state: &Value| rank(&STATES, text(state, &["state"]));
-    put(&mut status, "applicationState", gravest(states, grave).cloned());
+    let mut status = template_status(template);
+    let states = member_statuses(members).filter_map(|status| value_at(status, &["applicationState"]));
+    let severity = |state: &Value| rank(&STATES, text(state, &["state"]));
+    set_or_remove(&mut status, "applicationState", most_severe(states, severity).cloned());
     for field in ["executionAttempts", "submissionAttempts"] {
-        put(&mut status, field, Some(sum(members, &[field])));
+        set_or_remove(&mut status, field, Some(sum(members, &[field])));
     }
     for field in ["lastSubmissionAttemptTime", "terminationTime"] {
-        put(&mut status, field, Some(times(members, field).max().unwrap_or_default()));
+        set_or_remove(&mut status, field, Some(times(members, field).max().unwrap_or_default()));
     }
-    let executors = reported(members).flat_map(|status| fields(status, &["executorState"]));
+    let executors = member_statuses(members).flat_map(|status| fields(status, &["executorState"]));
     let executors: Map<String, Value> = executors.map(|(name, state)| (name.clone(), state.clone())).collect();
-    put(&mut status, "executorState", Some(executors));
+    set_or_remove(&mut status, "executorState", Some(executors));
     status
 }

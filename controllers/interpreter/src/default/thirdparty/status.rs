@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, given, list, number};
+use super::accessors::{count, list, number, value_at};
 use crowsnest_apimachinery::unstructured::{self, text};
 
 /// Annotation with the template's generation on a member object.
@@ -11,17 +11,17 @@ const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 
 /// The named fields of a member object's status. Empty without a status.
 pub(super) fn fields_of(member: &Value, fields: &[&str]) -> Map<String, Value> {
-    let picked = |field: &&str| Some(((*field).to_owned(), given(member, &["status", field])?.clone()));
+    let picked = |field: &&str| Some(((*field).to_owned(), value_at(member, &["status", field])?.clone()));
     fields.iter().filter_map(picked).collect()
 }
 
 /// The named fields, with the generations of the member object and the template.
 pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
     let mut status = fields_of(member, fields);
-    if given(member, &["status"]).is_some() {
-        let generation = given(member, &["metadata", "generation"]).cloned();
+    if value_at(member, &["status"]).is_some() {
+        let generation = value_at(member, &["metadata", "generation"]).cloned();
         status.extend(generation.map(|generation| ("generation".to_owned(), generation)));
-        let of_template = number(given(member, &["metadata", "annotations", TEMPLATE_GENERATION]));
+        let of_template = number(value_at(member, &["metadata", "annotations", TEMPLATE_GENERATION]));
         status
             .extend(of_template.map(|generation| ("resourceTemplateGeneration".to_owned(), json!(generation as i64))));
     }
@@ -29,41 +29,42 @@ pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
 }
 
 /// The template's current status, to be updated.
-pub(super) fn shown(template: &Value) -> Map<String, Value> {
+pub(super) fn template_status(template: &Value) -> Map<String, Value> {
     template.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-pub(super) fn reported<'a>(members: &[MemberStatus<'a>]) -> impl Iterator<Item = &'a Value> {
+/// The statuses of the members that have reported one.
+pub(super) fn member_statuses<'a>(members: &[MemberStatus<'a>]) -> impl Iterator<Item = &'a Value> {
     members.iter().filter_map(|member| member.status).filter(|status| !status.is_null())
 }
 
 /// The status of the only member, which becomes that of the template.
-pub(super) fn of_only_member(members: &[MemberStatus<'_>]) -> Option<Map<String, Value>> {
+pub(super) fn only_member_status(members: &[MemberStatus<'_>]) -> Option<Map<String, Value>> {
     let [only] = members else { return None };
     Some(only.status.and_then(Value::as_object).cloned().unwrap_or_default())
 }
 
 pub(super) fn sum(members: &[MemberStatus<'_>], path: &[&str]) -> i64 {
-    reported(members).map(|status| count(status, path)).sum()
+    member_statuses(members).map(|status| count(status, path)).sum()
 }
 
 /// The value of the last member that has one.
-pub(super) fn last<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
-    reported(members).filter_map(|status| given(status, &[field])).last()
+pub(super) fn last_value<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
+    member_statuses(members).filter_map(|status| value_at(status, &[field])).last()
 }
 
 /// The non-empty text of the last member that has one.
 pub(super) fn last_text<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
-    reported(members).filter_map(|status| given(status, &[field])).filter(|value| *value != "").last()
+    member_statuses(members).filter_map(|status| value_at(status, &[field])).filter(|value| *value != "").last()
 }
 
 /// Values of a time field. RFC 3339 UTC times sort as text.
 pub(super) fn times<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = &'a str> {
-    reported(members).map(move |status| text(status, &[field])).filter(|time| !time.is_empty())
+    member_statuses(members).map(move |status| text(status, &[field])).filter(|time| !time.is_empty())
 }
 
 /// Sets a field, or removes it without a value.
-pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
+pub(super) fn set_or_remove(status: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
     match value {
         Some(value) => drop(status.insert(field.to_owned(), value.into())),
         None => drop(status.remove(field)),
@@ -90,7 +91,9 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
         for condition in member.status.into_iter().flat_map(|status| list(status, &["conditions"])) {
             let message = format!("{}={}", member.cluster, text(condition, &["message"]));
             let same = |other: &&mut Value| {
-                ["type", "status", "reason"].iter().all(|field| given(other, &[field]) == given(condition, &[field]))
+                ["type", "status", "reason"]
+                    .iter()
+                    .all(|field| value_at(other, &[field]) == value_at(condition, &[field]))
             };
             match merged.iter_mut().find(same) {
                 Some(known) => {
@@ -110,7 +113,7 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
 
 /// Replaces the entry with the same `key`, or appends a new one.
 pub(super) fn replace(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
-    match conditions.iter_mut().find(|known| given(known, &[key]) == given(condition, &[key])) {
+    match conditions.iter_mut().find(|known| value_at(known, &[key]) == value_at(condition, &[key])) {
         Some(known) => *known = condition.clone(),
         None => conditions.push(condition.clone()),
     }
@@ -121,7 +124,7 @@ pub(super) fn is_true(condition: &Value, kind: &str) -> bool {
 }
 
 /// A condition with its times. If the template has the same condition already, the times are kept.
-pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value {
+pub(super) fn with_times(template: &Value, mut condition: Value, now: &str) -> Value {
     const TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
     let is_same = |known: &&Value| {
         ["type", "status", "reason", "message"].iter().all(|field| known.get(field) == condition.get(field))
@@ -140,12 +143,12 @@ pub(super) fn rank(order: &[&[&str]], word: &str) -> usize {
 }
 
 /// The first candidate with the highest severity.
-pub(super) fn gravest<'a>(
+pub(super) fn most_severe<'a>(
     candidates: impl Iterator<Item = &'a Value>,
-    grave: impl Fn(&Value) -> usize,
+    severity: impl Fn(&Value) -> usize,
 ) -> Option<&'a Value> {
     candidates.fold(None, |worst, candidate| match worst {
-        Some(worst) if grave(candidate) <= grave(worst) => Some(worst),
+        Some(worst) if severity(candidate) <= severity(worst) => Some(worst),
         _ => Some(candidate),
     })
 }

@@ -35,7 +35,8 @@ struct Case {
     #[serde(default)]
     quotas: bool,
     /// Result of each rule. A string is an error message.
-    says: BTreeMap<String, Value>,
+    #[serde(rename = "says")]
+    expected: BTreeMap<String, Value>,
 }
 
 const FIXTURES: [&str; 10] = [
@@ -69,7 +70,7 @@ impl Case {
         object
     }
 
-    fn answer(&self, row: &ThirdPartyKind, rule: &str) -> Option<Value> {
+    fn apply_rule(&self, row: &ThirdPartyKind, rule: &str) -> Option<Value> {
         let object = self.object(row.api_version, row.kind);
         let gates = Gates { resource_quota_estimate: self.quotas, ..Gates::default() };
         let change = |changed: Value| json!(json_patch::diff(&object, &changed));
@@ -87,7 +88,7 @@ impl Case {
                 row.retain?(&mut retained, &self.live);
                 change(retained)
             }
-            "reflected" => row.reflected_status(&object)?,
+            "reflected" => row.reflect_status(&object)?,
             "total" => {
                 let status = |status: &'_ Value| !status.is_null();
                 let members: Vec<MemberStatus<'_>> = self
@@ -95,7 +96,7 @@ impl Case {
                     .iter()
                     .map(|(cluster, known)| MemberStatus { cluster, status: Some(known).filter(|one| status(one)) })
                     .collect();
-                value_or_error(row.aggregated_status(&object, &members, NOW)?, |total| total)
+                value_or_error(row.aggregate_status(&object, &members, NOW)?, |total| total)
             }
             "healthy" => value_or_error(row.health?(&object), |healthy| json!(healthy)),
             "dependencies" => {
@@ -121,11 +122,14 @@ fn rules_return_the_expected_results() {
     let mut wrong = Vec::new();
     for (row, cases) in fixtures() {
         for case in &cases {
-            for (rule, expected) in &case.says {
-                let result = case.answer(row, rule);
+            for (rule, expected) in &case.expected {
+                let result = case.apply_rule(row, rule);
                 if result.as_ref() != Some(expected) {
                     let result = result.unwrap_or_default();
-                    wrong.push(format!("{}, {}, {rule}:\n  wanted {expected}\n  got    {result}", row.kind, case.case));
+                    wrong.push(format!(
+                        "{}, {}, {rule}:\n  expected {expected}\n  got    {result}",
+                        row.kind, case.case
+                    ));
                 }
             }
         }
@@ -137,7 +141,7 @@ fn rules_return_the_expected_results() {
 fn each_rule_has_a_case() {
     let mut tested: BTreeSet<(&str, &str, String)> = BTreeSet::new();
     for (row, cases) in fixtures() {
-        let rules = cases.into_iter().flat_map(|case| case.says.into_keys());
+        let rules = cases.into_iter().flat_map(|case| case.expected.into_keys());
         tested.extend(rules.map(|rule| (row.api_version, row.kind, rule)));
     }
     for row in FAMILIES.into_iter().flatten() {

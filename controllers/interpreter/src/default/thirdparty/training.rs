@@ -4,9 +4,12 @@ use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, fields, given, list, replicas_or, without_empty_values};
-use super::status::{dated, fields_of, is_true, of_only_member, put, replace, reported, shown, sum, times};
-use super::{NOTHING, RuleError, ThirdPartyKind, pods};
+use super::accessors::{count, fields, list, replicas_or, value_at, without_empty_values};
+use super::status::{
+    fields_of, is_true, member_statuses, only_member_status, replace, set_or_remove, sum, template_status, times,
+    with_times,
+};
+use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -19,18 +22,18 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
         kind: "PyTorchJob",
         components: Some(|template, gates| PY_TORCH.components(template, gates)),
         aggregate: Some(|template, members, _| Ok(aggregate_py_torch(template, members))),
-        health: Some(|member| Ok(given(member, &["status", "conditions"]).is_some() && !has_failed(member))),
+        health: Some(|member| Ok(value_at(member, &["status", "conditions"]).is_some() && !has_failed(member))),
         dependencies: Some(|template| PY_TORCH.dependencies(template)),
-        ..NOTHING
+        ..NO_RULES
     },
     ThirdPartyKind {
         api_version: V1,
         kind: "TFJob",
         components: Some(|template, gates| TENSOR_FLOW.components(template, gates)),
         aggregate: Some(|template, members, now| Ok(aggregate_tensor_flow(template, members, now))),
-        health: Some(|member| Ok(given(member, &["status", "conditions"]).is_some() && !has_failed(member))),
+        health: Some(|member| Ok(value_at(member, &["status", "conditions"]).is_some() && !has_failed(member))),
         dependencies: Some(|template| TENSOR_FLOW.dependencies(template)),
-        ..NOTHING
+        ..NO_RULES
     },
     ThirdPartyKind {
         api_version: "kubeflow.org/v2beta1",
@@ -39,7 +42,7 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
         reflect: Some(reflect_mpi),
         aggregate: Some(|template, members, _| Ok(aggregate_mpi(template, members))),
         health: Some(|member| Ok(list(member, &["status", "conditions"]).next().is_some() && !has_failed(member))),
-        ..NOTHING
+        ..NO_RULES
     },
 ];
 
@@ -64,37 +67,37 @@ const TENSOR_FLOW: Roles = Roles {
 impl Roles {
     fn specs<'a>(&self, template: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
         let spec =
-            move |(role, name): &(&str, &'static str)| Some((*name, given(template, &["spec", self.field, role])?));
+            move |(role, name): &(&str, &'static str)| Some((*name, value_at(template, &["spec", self.field, role])?));
         self.roles.iter().filter_map(spec)
     }
 
     fn components(&self, template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
         let component = |(name, spec)| {
             let replicas = replicas_or(spec, &["replicas"], 1)?;
-            Ok(pods::component(name, replicas, given(spec, &["template"]), gates))
+            Ok(pods::component(name, replicas, value_at(spec, &["template"]), gates))
         };
         self.specs(template).map(component).collect()
     }
 
     fn dependencies(&self, template: &Value) -> Vec<Dependency> {
-        self.specs(template).flat_map(|(_, spec)| pods::dependencies(given(spec, &["template"]), template)).collect()
+        self.specs(template).flat_map(|(_, spec)| pods::dependencies(value_at(spec, &["template"]), template)).collect()
     }
 
     /// Counts of pods of all members by role and state.
     fn pods(&self, members: &[MemberStatus<'_>]) -> Value {
         let of = |role: &str| -> Value {
-            let counted = |state: &str| (state.to_owned(), json!(sum(members, &["replicaStatuses", role, state])));
-            ["active", "failed", "succeeded"].into_iter().map(counted).collect()
+            let sum_state = |state: &str| (state.to_owned(), json!(sum(members, &["replicaStatuses", role, state])));
+            ["active", "failed", "succeeded"].into_iter().map(sum_state).collect()
         };
         self.roles.iter().map(|(role, _)| ((*role).to_owned(), of(role))).collect()
     }
 
     /// The template's status with the counters common to both kinds.
-    fn counted(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
-        let mut status = shown(template);
-        put(&mut status, "startTime", times(members, "startTime").min());
-        put(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
-        put(&mut status, "replicaStatuses", Some(self.pods(members)));
+    fn aggregate_counters(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+        let mut status = template_status(template);
+        set_or_remove(&mut status, "startTime", times(members, "startTime").min());
+        set_or_remove(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
+        set_or_remove(&mut status, "replicaStatuses", Some(self.pods(members)));
         status
     }
 }
@@ -113,7 +116,7 @@ fn conditions<'a>(member: &MemberStatus<'a>) -> impl Iterator<Item = &'a Value> 
 /// Conditions in the order created, running and finished, because kubectl shows the last one.
 fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
-        let mut status = shown(template);
+        let mut status = template_status(template);
         for field in ["startTime", "completionTime", "replicaStatuses", "conditions"] {
             status.remove(field);
         }
@@ -123,7 +126,7 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
     let failed: Vec<&str> =
         members.iter().filter(|member| has(member, "Failed")).map(|member| member.cluster).collect();
     let succeeded = members.iter().filter(|member| !has(member, "Failed") && has(member, "Succeeded")).count();
-    let mut status = PY_TORCH.counted(template, members);
+    let mut status = PY_TORCH.aggregate_counters(template, members);
     let started = status.get("startTime").cloned();
     let completed = times(members, "completionTime").max().map(Value::from);
     let condition = |kind: &str, state: &str, updated: &Option<Value>, changed: &Option<Value>, message: String| {
@@ -136,7 +139,7 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
     }
     if let Some(running) = members.iter().flat_map(conditions).filter(|one| text(one, &["type"]) == "Running").last() {
         let has_ended = !failed.is_empty() || succeeded == members.len();
-        let at = |field| given(running, &[field]).cloned();
+        let at = |field| value_at(running, &[field]).cloned();
         let state = if has_ended { "False" } else { "True" };
         let message = "PyTorchJob is running.".to_owned();
         shown.push(condition("Running", state, &at("lastUpdateTime"), &at("lastTransitionTime"), message));
@@ -147,9 +150,9 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
     } else if succeeded == members.len() {
         let message = "PyTorchJob is successfully completed.".to_owned();
         shown.push(condition("Succeeded", "True", &completed, &completed, message));
-        put(&mut status, "completionTime", completed);
+        set_or_remove(&mut status, "completionTime", completed);
     }
-    put(&mut status, "conditions", Some(shown));
+    set_or_remove(&mut status, "conditions", Some(shown));
     without_empty_fields(status, true)
 }
 
@@ -161,9 +164,9 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
     };
     let failed: Vec<&str> = members.iter().filter(|member| end(member) == "Failed").map(|one| one.cluster).collect();
     let succeeded = members.iter().filter(|member| end(member) == "Succeeded").count();
-    let mut status = TENSOR_FLOW.counted(template, members);
+    let mut status = TENSOR_FLOW.aggregate_counters(template, members);
     let condition = |kind: &str, reason: &str, message: String| {
-        dated(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
+        with_times(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
     };
     let mut shown = Vec::new();
     if !failed.is_empty() {
@@ -172,16 +175,16 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
     }
     if succeeded > 0 && succeeded == members.len() {
         shown.push(condition("Succeeded", "Completed", "TFJob completed successfully".to_owned()));
-        put(&mut status, "completionTime", times(members, "completionTime").max());
+        set_or_remove(&mut status, "completionTime", times(members, "completionTime").max());
     }
-    put(&mut status, "conditions", Some(shown));
+    set_or_remove(&mut status, "conditions", Some(shown));
     without_empty_fields(status, true)
 }
 
 /// Roles have user-defined names. The default is one launcher and no workers.
 fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let component = |(role, spec): (&String, &Value)| {
-        let pod = given(spec, &["template"])?;
+        let pod = value_at(spec, &["template"])?;
         let otherwise = if role.eq_ignore_ascii_case("worker") { 0 } else { 1 };
         let replicas = replicas_or(spec, &["replicas"], otherwise);
         Some(replicas.map(|replicas| pods::component(role, replicas, Some(pod), gates)))
@@ -190,7 +193,7 @@ fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, Rule
 }
 
 fn reflect_mpi(member: &Value) -> Value {
-    if given(member, &["status"]).is_none() {
+    if value_at(member, &["status"]).is_none() {
         return json!({});
     }
     let role = |(role, status): (&String, &Value)| {
@@ -201,20 +204,20 @@ fn reflect_mpi(member: &Value) -> Value {
     };
     let roles: Map<String, Value> = fields(member, &["status", "replicaStatuses"]).map(role).collect();
     let mut status = fields_of(member, &["conditions", "startTime", "completionTime", "lastReconcileTime"]);
-    put(&mut status, "replicaStatuses", Some(roles));
+    set_or_remove(&mut status, "replicaStatuses", Some(roles));
     Value::Object(status)
 }
 
 /// The newest condition of each type.
 fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
-        return shown(template);
+        return template_status(template);
     }
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
     let mut roles: Map<String, Value> = Map::new();
-    for (role, pods) in reported(members).flat_map(|status| fields(status, &["replicaStatuses"])) {
+    for (role, pods) in member_statuses(members).flat_map(|status| fields(status, &["replicaStatuses"])) {
         let known = roles.entry(role.clone()).or_insert_with(|| json!({}));
         for state in ["active", "succeeded", "failed"] {
             known[state] = json!(count(known, &[state]) + count(pods, &[state]));
@@ -222,18 +225,18 @@ fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
     }
     let mut newest: Vec<Value> = Vec::new();
     for condition in members.iter().flat_map(conditions) {
-        let time = |one: &Value| given(one, &["lastUpdateTime"]).or(given(one, &["lastTransitionTime"])).cloned();
+        let time = |one: &Value| value_at(one, &["lastUpdateTime"]).or(value_at(one, &["lastTransitionTime"])).cloned();
         let Some(Value::String(at)) = time(condition).filter(|at| *at != "") else { continue };
-        let known = newest.iter().find(|known| given(known, &["type"]) == given(condition, &["type"]));
+        let known = newest.iter().find(|known| value_at(known, &["type"]) == value_at(condition, &["type"]));
         if known.and_then(time).is_none_or(|known| known.as_str() < Some(at.as_str())) {
             replace(&mut newest, "type", condition);
         }
     }
     let mut status = Map::new();
-    put(&mut status, "replicaStatuses", Some(roles));
-    put(&mut status, "startTime", times(members, "startTime").min());
-    put(&mut status, "completionTime", times(members, "completionTime").max());
-    put(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
-    put(&mut status, "conditions", Some(newest));
+    set_or_remove(&mut status, "replicaStatuses", Some(roles));
+    set_or_remove(&mut status, "startTime", times(members, "startTime").min());
+    set_or_remove(&mut status, "completionTime", times(members, "completionTime").max());
+    set_or_remove(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
+    set_or_remove(&mut status, "conditions", Some(newest));
     without_empty_fields(status, false)
 }

@@ -4,9 +4,9 @@ use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, fields, given, list, needed, replicas_or, without_empty_values};
-use super::status::{fields_of, of_only_member, put, replace, reported, sum};
-use super::{NOTHING, RuleError, ThirdPartyKind, pods};
+use super::accessors::{count, fields, list, replicas_or, require, value_at, without_empty_values};
+use super::status::{fields_of, member_statuses, only_member_status, replace, set_or_remove, sum};
+use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::gates::Gates;
 
@@ -16,8 +16,8 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     components: Some(components),
     reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
     aggregate: Some(|template, members, now| Ok(aggregate(template, members, now))),
-    health: Some(|member| Ok(WELL.contains(&text(member, &["status", "state", "phase"])))),
-    ..NOTHING
+    health: Some(|member| Ok(HEALTHY_PHASES.contains(&text(member, &["status", "state", "phase"])))),
+    ..NO_RULES
 }];
 
 const FIELDS: [&str; 14] = [
@@ -38,11 +38,11 @@ const FIELDS: [&str; 14] = [
 ];
 
 /// All phases except Failed.
-const WELL: [&str; 9] =
+const HEALTHY_PHASES: [&str; 9] =
     ["Pending", "Running", "Completing", "Completed", "Restarting", "Aborting", "Aborted", "Terminating", "Terminated"];
 
 /// If a condition has one of these statuses, only its member's conditions are used.
-const BAD: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
+const FAILED_STATUSES: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
 
 /// Tasks without a name are numbered.
 fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
@@ -51,28 +51,28 @@ fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleErro
             "" => format!("task-{index}"),
             name => name.to_owned(),
         };
-        let pod = needed(task, &["template"])?;
+        let pod = require(task, &["template"])?;
         Ok(pods::component(&name, replicas_or(task, &["minAvailable"], 1)?, Some(pod), gates))
     };
     list(template, &["spec", "tasks"]).enumerate().map(component).collect()
 }
 
 fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
-    if let Some(only) = of_only_member(members) {
+    if let Some(only) = only_member_status(members) {
         return only;
     }
     let mut status = Map::new();
     for field in ["minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount"] {
-        put(&mut status, field, Some(sum(members, &[field])));
+        set_or_remove(&mut status, field, Some(sum(members, &[field])));
     }
-    put(&mut status, "version", reported(members).map(|status| count(status, &["version"])).max());
-    put(&mut status, "runningDuration", longest(members).cloned());
-    put(&mut status, "taskStatusCount", Some(tasks(members)));
-    let resources = reported(members).flat_map(|status| fields(status, &["controlledResources"]));
+    set_or_remove(&mut status, "version", member_statuses(members).map(|status| count(status, &["version"])).max());
+    set_or_remove(&mut status, "runningDuration", longest_duration(members).cloned());
+    set_or_remove(&mut status, "taskStatusCount", Some(sum_tasks(members)));
+    let resources = member_statuses(members).flat_map(|status| fields(status, &["controlledResources"]));
     let resources: Map<String, Value> = resources.map(|(name, value)| (name.clone(), value.clone())).collect();
-    put(&mut status, "controlledResources", Some(resources));
-    put(&mut status, "state", state(template, members, now));
-    put(&mut status, "conditions", Some(conditions(members)));
+    set_or_remove(&mut status, "controlledResources", Some(resources));
+    set_or_remove(&mut status, "state", state(template, members, now));
+    set_or_remove(&mut status, "conditions", Some(conditions(members)));
     match without_empty_values(Value::Object(status), true) {
         Some(Value::Object(status)) => status,
         _ => Map::new(),
@@ -80,9 +80,9 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
 }
 
 /// Pods per task and phase.
-fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
+fn sum_tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut tasks: Map<String, Value> = Map::new();
-    for (task, status) in reported(members).flat_map(|status| fields(status, &["taskStatusCount"])) {
+    for (task, status) in member_statuses(members).flat_map(|status| fields(status, &["taskStatusCount"])) {
         let known = tasks.entry(task.clone()).or_insert_with(|| json!({"phase": {}}));
         for (phase, _) in fields(status, &["phase"]) {
             let path = ["phase", phase.as_str()];
@@ -92,8 +92,8 @@ fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     tasks
 }
 
-/// `Completed` if the Job completed in all members, `Failed` if it failed or was aborted in any, else `None`. An unchanged state
-/// keeps its time.
+/// `Completed` if the Job completed in all members, `Failed` if it failed or was aborted in any, else `None`. An
+/// unchanged state keeps its time.
 fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
     let phase =
         |member: &MemberStatus<'_>| member.status.map_or("", |status| text(status, &["state", "phase"])).to_owned();
@@ -105,7 +105,7 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
         (false, []) => return None,
         (false, failed) => ("Failed", "VolcanoJobFailed", format!("Job failed in clusters: {}", failed.join(","))),
     };
-    let known = given(template, &["status", "state"]).filter(|known| {
+    let known = value_at(template, &["status", "state"]).filter(|known| {
         [("phase", phase), ("reason", reason), ("message", message.as_str())]
             .into_iter()
             .all(|(field, expected)| text(known, &[field]) == expected)
@@ -116,15 +116,15 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
 
 /// The conditions of the first member with a bad one, otherwise the newest of each status.
 fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
-    let is_bad = |condition: &Value| BAD.contains(&text(condition, &["status"]));
-    let bad = reported(members).find(|status| list(status, &["conditions"]).any(is_bad));
+    let is_bad = |condition: &Value| FAILED_STATUSES.contains(&text(condition, &["status"]));
+    let bad = member_statuses(members).find(|status| list(status, &["conditions"]).any(is_bad));
     if let Some(bad) = bad {
         return list(bad, &["conditions"]).cloned().collect();
     }
     let mut newest: Vec<Value> = Vec::new();
-    for condition in reported(members).flat_map(|status| list(status, &["conditions"])) {
+    for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
         let time = |one| text(one, &["lastTransitionTime"]);
-        let known = newest.iter().find(|known| given(known, &["status"]) == given(condition, &["status"]));
+        let known = newest.iter().find(|known| value_at(known, &["status"]) == value_at(condition, &["status"]));
         if known.is_none_or(|known| time(condition) > time(known)) {
             replace(&mut newest, "status", condition);
         }
@@ -132,9 +132,9 @@ fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     newest
 }
 
-fn longest<'a>(members: &[MemberStatus<'a>]) -> Option<&'a Value> {
+fn longest_duration<'a>(members: &[MemberStatus<'a>]) -> Option<&'a Value> {
     let mut longest = None;
-    for duration in reported(members).filter_map(|status| given(status, &["runningDuration"])) {
+    for duration in member_statuses(members).filter_map(|status| value_at(status, &["runningDuration"])) {
         if seconds(duration) > longest.map_or(0.0, seconds) {
             longest = Some(duration);
         }

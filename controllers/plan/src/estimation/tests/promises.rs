@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{cluster, key, known, spec, targets, yaml};
+use super::{capacity_facts, cluster, key, spec, targets, yaml};
 use crate::estimation::Estimator;
 use crate::estimation::free_capacity::{EstimateCache, FreeCapacity};
-use crate::estimation::ledger::{LIFE, Ledger, Moment};
+use crate::estimation::ledger::{Ledger, Moment, RESERVATION_LIFETIME};
 use crate::estimation::request::EstimateRequest;
 use crate::gates::Gates;
 use crate::scheduling::Estimate;
@@ -35,7 +35,7 @@ fn promised(now: Moment) -> Ledger {
     let mut ledger = Ledger::new(Gates::all());
     let given = targets(&[("a", 4), ("b", 2)]);
     ledger.promise(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &given, now);
-    ledger.written(&key(1), 2);
+    ledger.confirm_write(&key(1), 2);
     ledger
 }
 
@@ -54,7 +54,7 @@ fn status_releases_reservations(
 ) {
     let mut ledger = promised(Duration::ZERO);
     let freed = ledger.observe_status(&key(1), generation, &spec(6, "1", clusters), &status(items));
-    assert_eq!((ledger.promised("a"), ledger.promised("b")), expected);
+    assert_eq!((ledger.reserved_pods("a"), ledger.reserved_pods("b")), expected);
     assert_eq!(freed, expected != (4, 2));
 }
 
@@ -64,16 +64,16 @@ fn scaling_up_reserves_only_additional_replicas() {
     let mut ledger = Ledger::new(Gates::all());
     let (held, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
     ledger.promise(&key(1), &spec(7, "1", &held), &healthy, &targets(&[("a", 7)]), now);
-    ledger.written(&key(1), 3);
-    assert_eq!(ledger.promised("a"), 3);
+    ledger.confirm_write(&key(1), 3);
+    assert_eq!(ledger.reserved_pods("a"), 3);
     // The status does not report the new replicas yet.
     ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &healthy);
-    assert_eq!(ledger.promised("a"), 3);
+    assert_eq!(ledger.reserved_pods("a"), 3);
     ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Unhealthy", Some(5))]));
-    assert_eq!(ledger.promised("a"), 2);
+    assert_eq!(ledger.reserved_pods("a"), 2);
     ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Healthy", None)]));
-    assert_eq!(ledger.promised("a"), 0);
-    assert!(!ledger.has(&key(1)));
+    assert_eq!(ledger.reserved_pods("a"), 0);
+    assert!(!ledger.has_reservations(&key(1)));
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn unfulfilled_reservations_survive_a_new_decision() {
     // One more replica in a, which reports none yet; b is removed, c is added.
     let spec = spec(8, "1", &[("a", 4), ("b", 2)]);
     ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("a", 5), ("c", 3)]), now);
-    let promised = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.promised(cluster));
+    let promised = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.reserved_pods(cluster));
     assert_eq!(promised(&ledger), [5, 0, 3]);
-    assert!(ledger.failed(&key(1)), "c's capacity is released");
+    assert!(ledger.discard_write(&key(1)), "c's capacity is released");
     assert_eq!(promised(&ledger), [4, 2, 0]);
 }
 
@@ -95,13 +95,13 @@ fn reservations_end_with_their_binding_and_expire() {
     let mut ledger = promised(now);
     assert!(ledger.forget(&key(1)));
     // The response to a write in progress arrives too late.
-    ledger.written(&key(1), 3);
-    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+    ledger.confirm_write(&key(1), 3);
+    assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 
     let mut ledger = promised(now);
-    assert!(!ledger.lapse(now + LIFE - Duration::from_secs(1)));
-    assert!(ledger.lapse(now + LIFE));
-    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+    assert!(!ledger.expire(now + RESERVATION_LIFETIME - Duration::from_secs(1)));
+    assert!(ledger.expire(now + RESERVATION_LIFETIME));
+    assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 }
 
 #[test]
@@ -117,12 +117,12 @@ components:
     let (now, none) = (Duration::ZERO, ResourceBindingStatus::default());
     let mut ledger = Ledger::new(Gates::all());
     ledger.promise(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
-    assert_eq!(ledger.promised("a"), 4);
-    let room = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(2));
-    assert_eq!(room.fits(&EstimateRequest::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
-    assert_eq!(room.unpromised().fits(&EstimateRequest::sets(&spec.components)), 1);
-    let own = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(1));
-    assert_eq!(own.fits(&EstimateRequest::sets(&spec.components)), 1, "its own reservation is not subtracted");
+    assert_eq!(ledger.reserved_pods("a"), 4);
+    let capacity = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(2));
+    assert_eq!(capacity.estimate(&EstimateRequest::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
+    assert_eq!(capacity.without_promises().estimate(&EstimateRequest::sets(&spec.components)), 1);
+    let own = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(1));
+    assert_eq!(own.estimate(&EstimateRequest::sets(&spec.components)), 1, "its own reservation is not subtracted");
 }
 
 #[test]
@@ -131,25 +131,25 @@ fn feature_gate_disables_reservations() {
     let mut ledger = Ledger::new(gates);
     let given = targets(&[("a", 4)]);
     ledger.promise(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
-    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+    assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 }
 
 #[test]
 fn burst_of_decisions_does_not_overcommit() {
-    let (facts, known) = (cluster("a", "8"), known(&["4", "4"]));
+    let (facts, known) = (cluster("a", "8"), capacity_facts(&["4", "4"]));
     let mut ledger = Ledger::new(Gates::all());
     let cache = EstimateCache::default();
     let mut given = 0;
     for number in 0..20 {
         let spec = spec(3, "1", &[]);
-        let rooms = vec![ledger.room(&facts, &known, &key(number))];
-        let estimator = Estimator { rooms, cache: &cache };
+        let free_capacities = vec![ledger.free_capacity(&facts, &known, &key(number))];
+        let estimator = Estimator { free_capacities, cache: &cache };
         let fits = estimator.replicas(&[0], spec.replica_requirements.as_ref())[0].expect("known");
         if fits >= 3 {
             given += 3;
             let none = ResourceBindingStatus::default();
             ledger.promise(&key(number), &spec, &none, &targets(&[("a", 3)]), Duration::ZERO);
-            ledger.written(&key(number), 1);
+            ledger.confirm_write(&key(number), 1);
         }
     }
     assert_eq!(given, 6);
@@ -214,7 +214,7 @@ proptest! {
         let (mut ledger, mut now) = (Ledger::new(Gates::all()), Duration::ZERO);
         let mut models: BTreeMap<u8, Model> = BTreeMap::new();
         let facts = CLUSTERS.map(|name| cluster(name, "40"));
-        let known = known(&["10", "10", "10", "10"]);
+        let known = capacity_facts(&["10", "10", "10", "10"]);
         for (number, step) in steps {
             let id = key(number);
             let writes = models.values().any(|model| model.writing.is_some());
@@ -232,16 +232,16 @@ proptest! {
                         (given[nth] - shown).max(0)
                     });
                     let grew = (0..3).any(|nth| promised[nth] > 0 && promised[nth] != model.kept[nth]);
-                    let until = if grew || total(model.kept) == 0 { Some(now + LIFE) } else { model.until };
+                    let until = if grew || total(model.kept) == 0 { Some(now + RESERVATION_LIFETIME) } else { model.until };
                     model.writing = Some((given, promised, until));
                 }
                 Step::Written => if let Some((clusters, promised, until)) = model.writing.take() {
                     (model.clusters, model.kept, model.until) = (clusters, promised, until);
                     model.generation += 1;
-                    ledger.written(&id, model.generation);
+                    ledger.confirm_write(&id, model.generation);
                 },
                 Step::Failed => if model.writing.take().is_some() {
-                    ledger.failed(&id);
+                    ledger.discard_write(&id);
                 },
                 Step::Ready(ready) => {
                     let ready = ready.map(i32::from);
@@ -264,7 +264,7 @@ proptest! {
                     now += Duration::from_secs(u64::from(seconds));
                     // Writes finish before reservations expire.
                     if !writes {
-                        ledger.lapse(now);
+                        ledger.expire(now);
                         for model in models.values_mut().filter(|model| model.until.is_some_and(|until| until <= now)) {
                             model.kept = [0; 3];
                         }
@@ -274,17 +274,17 @@ proptest! {
             }
             for (nth, name) in CLUSTERS.into_iter().enumerate() {
                 let expected: i64 = models.values().map(|model| i64::from(model.promised()[nth])).sum();
-                prop_assert_eq!(ledger.promised(name), expected, "in {} after {:?} of {}", name, &step, number);
-                let room = ledger.room(&facts[nth], &known, &key(99));
-                let fits = |room: &FreeCapacity| room.fits(&EstimateRequest::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
-                prop_assert_eq!(fits(&room), 40 - expected.min(40));
-                prop_assert_eq!(fits(&room.unpromised()), 40);
+                prop_assert_eq!(ledger.reserved_pods(name), expected, "in {} after {:?} of {}", name, &step, number);
+                let capacity = ledger.free_capacity(&facts[nth], &known, &key(99));
+                let fits = |capacity: &FreeCapacity| capacity.estimate(&EstimateRequest::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
+                prop_assert_eq!(fits(&capacity), 40 - expected.min(40));
+                prop_assert_eq!(fits(&capacity.without_promises()), 40);
             }
         }
         for number in models.keys() {
             ledger.forget(&key(*number));
         }
-        prop_assert!(CLUSTERS.iter().all(|name| ledger.promised(name) == 0));
+        prop_assert!(CLUSTERS.iter().all(|name| ledger.reserved_pods(name) == 0));
     }
 
     /// A cached estimate equals a fresh one.
@@ -292,18 +292,18 @@ proptest! {
     fn estimates_are_cached_only_while_rooms_are_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
         let (mut ledger, cache) = (Ledger::new(Gates::all()), EstimateCache::default());
-        let known = known(&["4", "4", "4"]);
+        let known = capacity_facts(&["4", "4", "4"]);
         for (nth, number, replicas) in steps {
             let given = targets(&[(CLUSTERS[nth], replicas)]);
             ledger.promise(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
-            ledger.written(&key(number), 1);
-            let rooms: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.room(facts, &known, &key(9))).collect();
-            let estimator = Estimator { rooms: rooms.clone(), cache: &cache };
+            ledger.confirm_write(&key(number), 1);
+            let free_capacities: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.free_capacity(facts, &known, &key(9))).collect();
+            let estimator = Estimator { free_capacities: free_capacities.clone(), cache: &cache };
             let spec = spec(1, "1500m", &[]);
             let ask = EstimateRequest::replicas(spec.replica_requirements.as_ref());
             for among in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
-                    among.iter().map(|index| i32::try_from(rooms[*index].fits(&ask)).ok()).collect();
+                    among.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&ask)).ok()).collect();
                 prop_assert_eq!(estimator.replicas(&among, spec.replica_requirements.as_ref()), expected);
             }
         }

@@ -70,33 +70,33 @@ fn entries_of_an_eviction_are_chained() {
     let (binding, clusters) = (binding(), clusters());
     let before = spec(&["m1:2"], json!([]));
     let after = spec(&[], json!([task("m1", "")]));
-    let bound = BindingChange::of(&binding, &before, at(NOW));
-    let evicted = evicted(&bound, (&before, &after), &clusters, &[]);
+    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
+    let evicted = eviction_entries(&bound, (&before, &after), &clusters, &[]);
     let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
     let message = format!("Evicted from m1: {why}");
     assert_eq!(summaries(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
     let m1 = &clusters["m1"];
     assert_eq!(evicted[0].cause.previous, taint_id(m1, &m1.spec.taints[0]));
-    let put = super::super::clusters::tainted(m1, &[], &[], at(NOW));
+    let put = super::super::clusters::taint_entries(m1, &[], &[], at(NOW));
     assert_eq!(evicted[0].cause.previous.as_ref(), Some(&put[0].id));
 
     let to = spec(&["m2:2"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
-    let moved = Move {
+    let moved = Rescheduling {
         before: &after,
         status: &status,
         to: &to,
         trigger: Some(Trigger::ReplicasChanged),
-        nothing: None,
+        no_fit: None,
         requested_by: None,
     };
-    let rescheduled = rescheduled(&bound, &moved).expect("it moved");
-    assert_eq!(rescheduled.cause.previous.as_ref(), Some(&evicted[0].id));
+    let rescheduling_entry = rescheduling_entry(&bound, &moved).expect("it moved");
+    assert_eq!(rescheduling_entry.cause.previous.as_ref(), Some(&evicted[0].id));
     let message = "Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)";
-    assert_eq!(rescheduled.message, message);
+    assert_eq!(rescheduling_entry.message, message);
     let effect = json!({"from": [{"cluster": "m1", "replicas": 2}], "to": [{"cluster": "m2", "replicas": 2}],
         "trigger": "ReplicasChanged"});
-    assert_eq!(rescheduled.effect, effect);
+    assert_eq!(rescheduling_entry.effect, effect);
 
     let healthy = json!({"aggregatedStatus": [{"clusterName": "m2", "health": "Healthy"}]});
     let (leaving, gone) = (spec(&["m2:2"], json!([task("m1", "")])), spec(&["m2:2"], json!([])));
@@ -112,7 +112,7 @@ fn entries_of_an_eviction_are_chained() {
     task("m1", ""), json!([task("m1", "no healthy replacement: it is not healthy in m2")]), &[], json!({}),
     Some(("EvictionKept", "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2."))
 )]
-#[case::called_off(
+#[case::cancelled(
     task("m1", ""), json!([]), &["m1"], json!({}),
     Some(("EvictionCancelled", "Evict from cluster m1 is cancelled: the copy has not been replaced."))
 )]
@@ -127,15 +127,15 @@ fn entries_of_an_eviction_are_chained() {
 fn outcomes_of_evictions(
     #[case] before: Value,
     #[case] after: Value,
-    #[case] called_off: &[&str],
+    #[case] cancelled: &[&str],
     #[case] health: Value,
     #[case] expected: Option<(&str, &str)>,
 ) {
     let binding = binding();
     let (before, after) = (spec(&["m2:2"], json!([before])), spec(&["m2:2"], after));
-    let bound = BindingChange::of(&binding, &before, at(NOW));
-    let called_off: Vec<String> = called_off.iter().map(|name| (*name).to_owned()).collect();
-    let entries = ongoing_eviction_entries(&bound, (&before, &after), &read(health), &called_off, &clusters());
+    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
+    let cancelled: Vec<String> = cancelled.iter().map(|name| (*name).to_owned()).collect();
+    let entries = ongoing_eviction_entries(&bound, (&before, &after), &read(health), &cancelled, &clusters());
     let summaries: Vec<_> = summaries(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
     assert_eq!(summaries, expected.into_iter().collect::<Vec<_>>());
 }
@@ -183,8 +183,8 @@ fn moves_and_their_triggers(
     let (binding, before, to) = (binding(), spec(from, tasks), spec(to, json!([])).clusters);
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
     let trigger = Some(trigger);
-    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, requested_by: None };
-    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved);
+    let moved = Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
+    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved);
     let entries: Vec<Entry> = entry.into_iter().collect();
     let summaries: Vec<_> =
         summaries(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
@@ -199,8 +199,8 @@ fn old_evictions_are_not_a_cause() {
     let to = spec(&["m2", "m3"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
     let trigger = Some(Trigger::Reconcile);
-    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, requested_by: None };
-    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let moved = Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
+    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved).expect("it moved");
     assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: the fitting clusters changed");
 }
 
@@ -209,8 +209,9 @@ fn no_fitting_cluster_is_a_warning() {
     let (binding, before) = (binding(), spec(&["m1:2"], json!([])));
     let status = status(json!({}));
     let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
-    let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, requested_by: None };
-    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let moved =
+        Rescheduling { before: &before, status: &status, to: &[], trigger, no_fit: nothing, requested_by: None };
+    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved).expect("it moved");
     let message = "Rescheduled from m1:2 to no cluster: 0/3 clusters are available (its placement changed)";
     assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
 }
@@ -218,16 +219,16 @@ fn no_fitting_cluster_is_a_warning() {
 #[test]
 fn descheduling_is_the_cause_of_the_move() {
     let (binding, before) = (binding(), spec(&["m1:3", "m2:1"], json!([])));
-    let bound = BindingChange::of(&binding, &before, at(NOW));
+    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
     let reduced = spec(&["m1:1", "m2:1"], json!([]));
-    let taken = descheduled(&bound, &before.clusters, &reduced.clusters, "Binding has been descheduled");
+    let taken = descheduling_entry(&bound, &before.clusters, &reduced.clusters, "Binding has been descheduled");
     assert_eq!((taken.cluster.as_str(), &taken.effect), ("m1", &json!({"taken": [{"cluster": "m1", "replicas": 2}]})));
     let to = spec(&["m1:1", "m2:3"], json!([])).clusters;
     let (status, trigger) = (status(json!({})), Some(Trigger::ReplicasChanged));
     let requested_by = Some(taken.id.as_str());
     let from = spec(&["m1:2", "m2:2"], json!([]));
-    let moved = Move { before: &from, status: &status, to: &to, trigger, nothing: None, requested_by };
-    let entry = rescheduled(&bound, &moved).expect("it moved");
+    let moved = Rescheduling { before: &from, status: &status, to: &to, trigger, no_fit: None, requested_by };
+    let entry = rescheduling_entry(&bound, &moved).expect("it moved");
     assert_eq!((entry.cause.text.as_str(), entry.cause.previous), ("it was descheduled", Some(taken.id)));
 }
 
@@ -237,16 +238,16 @@ fn failback_refers_to_readiness_and_evictions() {
     let home = json!({"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome",
         "creationTimestamp": EVICTED});
     let (before, going) = (spec(&["m2:2"], json!([])), spec(&[], json!([home])));
-    let bound = BindingChange::of(&binding, &before, at(NOW));
+    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
     let clusters = clusters();
     let to = spec(&["m1:2"], json!([])).clusters;
-    let entries = returned(&bound, (&before, &going), &to, &clusters, "Failing back to m1.");
+    let entries = failback_entries(&bound, (&before, &going), &to, &clusters, "Failing back to m1.");
     let expected = [
         ("ReturnedHome", "Failing back to m1.", "Cluster/m1".to_owned(), true),
         ("Evicted", "Evicted from m2: it fails back to its original clusters", "Deployment/web".to_owned(), true),
     ];
     assert_eq!(summaries(&entries), expected);
-    assert_eq!(entries[0].cause.previous, flip_id(&clusters["m1"]));
+    assert_eq!(entries[0].cause.previous, readiness_id(&clusters["m1"]));
     assert_eq!(entries[1].cause.previous.as_ref(), Some(&entries[0].id));
 }
 
@@ -257,14 +258,14 @@ fn repeated_checks_have_the_same_entry() {
         "spec": spec(&["m1:3"], json!([])),
     }));
     let quota = ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
-    let exceeded = |requested: &str| Exceeded {
+    let exceeded = |requested: &str| ExceededQuota {
         quota: quota.clone(),
         resource: "cpu".to_owned(),
         requested: requested.parse().expect("a quantity"),
         limit: "2".parse().expect("a quantity"),
     };
     let [first, second, other] = [("2630m", NOW), ("2630m", "2026-01-01T11:00:00Z"), ("3", NOW)]
-        .map(|(requested, now)| quota_denied(&binding, &binding.spec.clusters, &exceeded(requested), at(now)));
+        .map(|(requested, now)| quota_denied_entry(&binding, &binding.spec.clusters, &exceeded(requested), at(now)));
     assert_eq!((first.id == second.id, first.id == other.id), (true, false));
     let effect =
         json!({"resource": "cpu", "requested": 2.63, "limit": 2, "wanted": [{"cluster": "m1", "replicas": 3}]});
@@ -274,7 +275,7 @@ fn repeated_checks_have_the_same_entry() {
     let spec = spec(&["m1:2"], json!([]));
     let value = serde_json::to_value(&binding).expect("JSON");
     let entry = |now: &str, why: &str| {
-        kept_unhealthy(&BindingChange::of(&value, &spec, at(now)), &["m1".to_owned()], why, "waits")
+        kept_unhealthy_entry(&BindingChange::from_binding(&value, &spec, at(now)), &["m1".to_owned()], why, "waits")
     };
     assert_eq!(entry(NOW, "why").id, entry("2026-01-01T11:00:00Z", "why").id);
     assert_ne!(entry(NOW, "why").id, entry(NOW, "another").id);

@@ -10,7 +10,7 @@ mod write;
 use serde_json::Value;
 
 pub use read::ReadError;
-pub use write::document as written;
+pub use write::document as to_yaml;
 
 use super::OverrideError;
 use super::patch::{self, Operation};
@@ -59,7 +59,7 @@ mod tests {
         }
 
         #[test]
-        fn unpatched_json_keeps_its_meaning(document in documents()) {
+        fn unpatched_json_keeps_its_resolve_scalar(document in documents()) {
             let pretty = serde_json::to_string_pretty(&document).expect("JSON");
             let written = json::edit(&pretty, std::iter::empty()).expect("a document");
             prop_assert_eq!(&serde_json::from_str::<Value>(&written).expect("JSON"), &document);

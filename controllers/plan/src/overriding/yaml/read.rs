@@ -8,7 +8,7 @@ use base64::Engine;
 use granit_parser::{Event, Options, Parser, ScalarStyle};
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, json_number, meaning, shortest};
+use super::scalar::{ScalarValue, format_float, json_number, resolve_scalar};
 
 /// Why text cannot be read as YAML or converted to JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum ReadError {
 pub fn document(text: &str) -> Result<Value, ReadError> {
     let tree = Tree::parse(text)?;
     let Some(root) = tree.root else { return Ok(Value::Null) };
-    Decoder { tree: &tree, decoded: 0, of_aliases: 0, aliases: BTreeSet::new(), depth: 0 }.value(root)
+    Decoder { tree: &tree, decoded: 0, decoded_by_alias: 0, aliases: BTreeSet::new(), depth: 0 }.value(root)
 }
 
 /// Index into [`Tree::nodes`].
@@ -120,14 +120,14 @@ struct Decoder<'t> {
     tree: &'t Tree,
     decoded: u32,
     /// Number of `decoded` nodes that were decoded through an alias.
-    of_aliases: u32,
+    decoded_by_alias: u32,
     /// Aliases being decoded.
     aliases: BTreeSet<Id>,
     depth: u32,
 }
 
 /// More than the parser's own limit, so that only nested aliases reach it.
-const DEPTH: u32 = 600;
+const MAX_DEPTH: u32 = 600;
 
 impl<'t> Decoder<'t> {
     fn node(&self, id: Id) -> &'t Node {
@@ -139,17 +139,17 @@ impl<'t> Decoder<'t> {
         match self.node(id) {
             Node::Scalar { text, quoted, tag } => {
                 let (meaning, text) = scalar(text, *quoted, tag.as_deref())?;
-                json_of(meaning, &text)
+                to_json(meaning, &text)
             }
             Node::List(children) => {
-                self.deeper(|this| children.iter().map(|child| this.value(*child)).collect()).map(Value::Array)
+                self.decode_nested(|this| children.iter().map(|child| this.value(*child)).collect()).map(Value::Array)
             }
             Node::Map(children) => {
                 let mut fields = Map::new();
-                self.deeper(|this| this.fields(children, &mut fields))?;
+                self.decode_nested(|this| this.fields(children, &mut fields))?;
                 Ok(Value::Object(fields))
             }
-            Node::Alias(target) => self.repeated(*target, |this| this.value(*target)),
+            Node::Alias(target) => self.decode_alias(*target, |this| this.value(*target)),
         }
     }
 
@@ -178,9 +178,9 @@ impl<'t> Decoder<'t> {
     fn merge(&mut self, from: Id, into: &mut Map<String, Value>) -> Result<(), ReadError> {
         self.count()?;
         match self.node(from) {
-            Node::Map(children) => self.deeper(|this| this.fields(children, into)),
+            Node::Map(children) => self.decode_nested(|this| this.fields(children, into)),
             Node::Alias(target) if matches!(self.node(*target), Node::Map(_)) => {
-                self.repeated(*target, |this| this.merge(*target, into))
+                self.decode_alias(*target, |this| this.merge(*target, into))
             }
             Node::List(maps) => maps.iter().rev().try_for_each(|map| match self.node(*map) {
                 Node::List(_) => Err(ReadError::Merge),
@@ -193,21 +193,21 @@ impl<'t> Decoder<'t> {
     fn key(&mut self, id: Id) -> Result<String, ReadError> {
         let (text, quoted, tag) = match self.node(id) {
             Node::Scalar { text, quoted, tag } => (text, *quoted, tag.as_deref()),
-            Node::Alias(target) => return self.repeated(*target, |this| this.key(*target)),
+            Node::Alias(target) => return self.decode_alias(*target, |this| this.key(*target)),
             Node::List(_) | Node::Map(_) => return Err(ReadError::CollectionAsKey),
         };
         let (meaning, text) = scalar(text, quoted, tag)?;
         match meaning {
-            Meaning::Null => Err(ReadError::Key("null")),
-            Meaning::Unsigned(_) => Err(ReadError::Key("uint64")),
-            Meaning::Bool(value) => Ok(value.to_string()),
-            Meaning::Integer(value) => Ok(value.to_string()),
-            Meaning::Float(value) => Ok(float_key(value)),
-            Meaning::Time | Meaning::Text => Ok(text.into_owned()),
+            ScalarValue::Null => Err(ReadError::Key("null")),
+            ScalarValue::Unsigned(_) => Err(ReadError::Key("uint64")),
+            ScalarValue::Bool(value) => Ok(value.to_string()),
+            ScalarValue::Integer(value) => Ok(value.to_string()),
+            ScalarValue::Float(value) => Ok(float_key(value)),
+            ScalarValue::Time | ScalarValue::Text => Ok(text.into_owned()),
         }
     }
 
-    fn repeated<T>(
+    fn decode_alias<T>(
         &mut self,
         target: Id,
         decode: impl FnOnce(&mut Self) -> Result<T, ReadError>,
@@ -215,14 +215,14 @@ impl<'t> Decoder<'t> {
         if !self.aliases.insert(target) {
             return Err(ReadError::SelfReference);
         }
-        let decoded = self.deeper(decode);
+        let decoded = self.decode_nested(decode);
         self.aliases.remove(&target);
         decoded
     }
 
-    fn deeper<T>(&mut self, decode: impl FnOnce(&mut Self) -> Result<T, ReadError>) -> Result<T, ReadError> {
+    fn decode_nested<T>(&mut self, decode: impl FnOnce(&mut Self) -> Result<T, ReadError>) -> Result<T, ReadError> {
         self.depth += 1;
-        let decoded = if self.depth > DEPTH { Err(ReadError::Depth) } else { decode(self) };
+        let decoded = if self.depth > MAX_DEPTH { Err(ReadError::Depth) } else { decode(self) };
         self.depth -= 1;
         decoded
     }
@@ -230,9 +230,9 @@ impl<'t> Decoder<'t> {
     /// Counts a node. Rejects documents that consist mainly of aliases, which could expand to gigabytes.
     fn count(&mut self) -> Result<(), ReadError> {
         self.decoded += 1;
-        self.of_aliases += u32::from(!self.aliases.is_empty());
-        let share = f64::from(self.of_aliases) / f64::from(self.decoded);
-        let excessive = self.of_aliases > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
+        self.decoded_by_alias += u32::from(!self.aliases.is_empty());
+        let share = f64::from(self.decoded_by_alias) / f64::from(self.decoded);
+        let excessive = self.decoded_by_alias > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
         if excessive { Err(ReadError::Aliasing) } else { Ok(()) }
     }
 }
@@ -248,55 +248,55 @@ fn allowed_share(decoded: u32) -> f64 {
 const YAML_ORG: &str = "tag:yaml.org,2002:";
 
 /// Resolves a scalar by its quotes, its tag or its text.
-fn scalar<'t>(text: &'t str, quoted: bool, tag: Option<&str>) -> Result<(Meaning, Cow<'t, str>), ReadError> {
-    let as_text = (Meaning::Text, Cow::Borrowed(text));
+fn scalar<'t>(text: &'t str, quoted: bool, tag: Option<&str>) -> Result<(ScalarValue, Cow<'t, str>), ReadError> {
+    let as_text = (ScalarValue::Text, Cow::Borrowed(text));
     let kind = match tag {
         None if quoted => return Ok(as_text),
-        None => return Ok((meaning(text), Cow::Borrowed(text))),
+        None => return Ok((resolve_scalar(text), Cow::Borrowed(text))),
         // Including the tag `!`, which makes any scalar a string.
         Some(tag) => match tag.strip_prefix(YAML_ORG) {
             Some(kind) => kind,
             None => return Ok(as_text),
         },
     };
-    let word = meaning(text);
+    let word = resolve_scalar(text);
     let (is, fits) = match word {
-        Meaning::Null => ("!!null", kind == "null"),
-        Meaning::Bool(_) => ("!!bool", kind == "bool"),
-        Meaning::Integer(_) => ("!!int", kind == "int" || kind == "float"),
-        Meaning::Unsigned(_) => ("!!int", kind == "int"),
-        Meaning::Float(_) => ("!!float", kind == "float"),
-        Meaning::Time => ("!!timestamp", kind == "timestamp"),
-        Meaning::Text => ("!!str", false),
+        ScalarValue::Null => ("!!null", kind == "null"),
+        ScalarValue::Bool(_) => ("!!bool", kind == "bool"),
+        ScalarValue::Integer(_) => ("!!int", kind == "int" || kind == "float"),
+        ScalarValue::Unsigned(_) => ("!!int", kind == "int"),
+        ScalarValue::Float(_) => ("!!float", kind == "float"),
+        ScalarValue::Time => ("!!timestamp", kind == "timestamp"),
+        ScalarValue::Text => ("!!str", false),
     };
     match kind {
         "bool" | "int" | "float" | "null" | "timestamp" if !fits => {
             Err(ReadError::Tag { is, text: text.to_owned(), tag: format!("!!{kind}") })
         }
         "bool" | "int" | "float" | "null" | "timestamp" => Ok((word, Cow::Borrowed(text))),
-        "binary" => Ok((Meaning::Text, Cow::Owned(binary(text)?))),
+        "binary" => Ok((ScalarValue::Text, Cow::Owned(decode_binary(text)?))),
         _ => Ok(as_text),
     }
 }
 
-fn binary(text: &str) -> Result<String, ReadError> {
+fn decode_binary(text: &str) -> Result<String, ReadError> {
     let lines: String = text.chars().filter(|character| !matches!(character, '\n' | '\r')).collect();
     let bytes = base64::engine::general_purpose::STANDARD.decode(lines).map_err(|_| ReadError::Binary)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn json_of(meaning: Meaning, text: &str) -> Result<Value, ReadError> {
+fn to_json(meaning: ScalarValue, text: &str) -> Result<Value, ReadError> {
     Ok(match meaning {
-        Meaning::Null => Value::Null,
-        Meaning::Bool(value) => Value::Bool(value),
-        Meaning::Integer(value) => value.into(),
-        Meaning::Unsigned(value) => value.into(),
-        Meaning::Float(value) if value.is_nan() => return Err(ReadError::NotFinite("NaN")),
-        Meaning::Float(value) if value.is_infinite() => {
+        ScalarValue::Null => Value::Null,
+        ScalarValue::Bool(value) => Value::Bool(value),
+        ScalarValue::Integer(value) => value.into(),
+        ScalarValue::Unsigned(value) => value.into(),
+        ScalarValue::Float(value) if value.is_nan() => return Err(ReadError::NotFinite("NaN")),
+        ScalarValue::Float(value) if value.is_infinite() => {
             return Err(ReadError::NotFinite(if value > 0.0 { "+Inf" } else { "-Inf" }));
         }
-        Meaning::Float(value) => json_number(value),
-        Meaning::Time | Meaning::Text => Value::String(text.to_owned()),
+        ScalarValue::Float(value) => json_number(value),
+        ScalarValue::Time | ScalarValue::Text => Value::String(text.to_owned()),
     })
 }
 
@@ -306,6 +306,6 @@ fn float_key(value: f64) -> String {
     match value {
         _ if value.is_nan() => ".nan".to_owned(),
         _ if single.is_infinite() => if value > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
-        _ => shortest(single.to_string().parse().unwrap_or(value)),
+        _ => format_float(single.to_string().parse().unwrap_or(value)),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Number, Value};
 
 /// Resolved type of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Meaning {
+pub enum ScalarValue {
     Null,
     Bool(bool),
     Integer(i64),
@@ -35,40 +35,40 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Resolves a scalar without quotes and tag.
-pub fn meaning(word: &str) -> Meaning {
+pub fn resolve_scalar(word: &str) -> ScalarValue {
     match word {
-        "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
+        "" | "~" | "null" | "Null" | "NULL" => return ScalarValue::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            return Meaning::Bool(true);
+            return ScalarValue::Bool(true);
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            return Meaning::Bool(false);
+            return ScalarValue::Bool(false);
         }
-        ".nan" | ".NaN" | ".NAN" => return Meaning::Float(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Meaning::Float(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => return Meaning::Float(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => return ScalarValue::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return ScalarValue::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return ScalarValue::Float(f64::NEG_INFINITY),
         _ => {}
     }
     match word.as_bytes()[0] {
         b'.' if SEPARATED.is_match(word) => float(&word.replace('_', "")),
-        b'0'..=b'9' | b'+' | b'-' if is_time(word) => Meaning::Time,
+        b'0'..=b'9' | b'+' | b'-' if is_time(word) => ScalarValue::Time,
         b'0'..=b'9' | b'+' | b'-' => number(&word.replace('_', "")),
-        _ => Meaning::Text,
+        _ => ScalarValue::Text,
     }
 }
 
-fn number(word: &str) -> Meaning {
+fn number(word: &str) -> ScalarValue {
     let (negative, digits) = match word.as_bytes().first() {
         Some(b'-') => (true, &word[1..]),
         Some(b'+') => (false, &word[1..]),
         _ => (false, word),
     };
-    match based(digits) {
+    match parse_integer(digits) {
         Some(amount) => {
             let signed = if negative { -i128::from(amount) } else { i128::from(amount) };
             match i64::try_from(signed) {
-                Ok(integer) => Meaning::Integer(integer),
-                Err(_) if digits.len() == word.len() => Meaning::Unsigned(amount),
+                Ok(integer) => ScalarValue::Integer(integer),
+                Err(_) if digits.len() == word.len() => ScalarValue::Unsigned(amount),
                 Err(_) => float(word),
             }
         }
@@ -77,7 +77,7 @@ fn number(word: &str) -> Meaning {
 }
 
 /// Parses digits with a base prefix like Go. A leading zero means octal.
-fn based(digits: &str) -> Option<u64> {
+fn parse_integer(digits: &str) -> Option<u64> {
     let prefix = digits.get(..2).unwrap_or_default();
     let (base, digits) = match prefix {
         "0x" | "0X" => (16, &digits[2..]),
@@ -91,9 +91,9 @@ fn based(digits: &str) -> Option<u64> {
 }
 
 /// A number out of range is a string.
-fn float(word: &str) -> Meaning {
+fn float(word: &str) -> ScalarValue {
     let value = FLOAT.is_match(word).then(|| word.parse::<f64>().ok()).flatten();
-    value.filter(|value| value.is_finite()).map_or(Meaning::Text, Meaning::Float)
+    value.filter(|value| value.is_finite()).map_or(ScalarValue::Text, ScalarValue::Float)
 }
 
 fn is_time(word: &str) -> bool {
@@ -114,7 +114,7 @@ fn is_time(word: &str) -> bool {
 
 /// True if every parser reads the unquoted text as a string.
 pub fn is_plain(text: &str) -> bool {
-    matches!(meaning(text), Meaning::Text) && !SEXAGESIMAL.is_match(text)
+    matches!(resolve_scalar(text), ScalarValue::Text) && !SEXAGESIMAL.is_match(text)
 }
 
 /// A float as JSON number. Without a fraction, it becomes an integer.
@@ -133,7 +133,7 @@ pub fn json_number(value: f64) -> Value {
 }
 
 /// The shortest representation, with an exponent below -4 and from 6 on.
-pub fn shortest(value: f64) -> String {
+pub fn format_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
     match exponent.parse::<i32>() {
@@ -151,24 +151,24 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::octal("0777", Meaning::Integer(511))]
-    #[case::no_octal("09", Meaning::Float(9.0))]
-    #[case::hexadecimal("0x1F", Meaning::Integer(31))]
-    #[case::separated("1_000", Meaning::Integer(1000))]
-    #[case::separated_fraction(".1_0", Meaning::Float(0.1))]
-    #[case::separated_by_two(".1__0", Meaning::Text)]
-    #[case::largest("18446744073709551615", Meaning::Unsigned(u64::MAX))]
-    #[case::too_large("18446744073709551616", Meaning::Float(18_446_744_073_709_551_616.0))]
-    #[case::date("2024-02-29", Meaning::Time)]
-    #[case::no_such_date("2023-02-29", Meaning::Text)]
-    #[case::time("2001-12-14t21:59:43.10-05:00", Meaning::Time)]
-    #[case::version("1.2.3", Meaning::Text)]
-    #[case::exponent("1e3", Meaning::Float(1000.0))]
-    #[case::endless("1e999", Meaning::Text)]
-    #[case::merge_is_no_word_of_its_own("<<", Meaning::Text)]
-    #[case::minus("-", Meaning::Text)]
-    fn words(#[case] word: &str, #[case] expected: Meaning) {
-        assert_eq!(meaning(word), expected);
+    #[case::octal("0777", ScalarValue::Integer(511))]
+    #[case::no_octal("09", ScalarValue::Float(9.0))]
+    #[case::hexadecimal("0x1F", ScalarValue::Integer(31))]
+    #[case::separated("1_000", ScalarValue::Integer(1000))]
+    #[case::separated_fraction(".1_0", ScalarValue::Float(0.1))]
+    #[case::separated_by_two(".1__0", ScalarValue::Text)]
+    #[case::largest("18446744073709551615", ScalarValue::Unsigned(u64::MAX))]
+    #[case::too_large("18446744073709551616", ScalarValue::Float(18_446_744_073_709_551_616.0))]
+    #[case::date("2024-02-29", ScalarValue::Time)]
+    #[case::no_such_date("2023-02-29", ScalarValue::Text)]
+    #[case::time("2001-12-14t21:59:43.10-05:00", ScalarValue::Time)]
+    #[case::version("1.2.3", ScalarValue::Text)]
+    #[case::exponent("1e3", ScalarValue::Float(1000.0))]
+    #[case::endless("1e999", ScalarValue::Text)]
+    #[case::merge_is_no_word_of_its_own("<<", ScalarValue::Text)]
+    #[case::minus("-", ScalarValue::Text)]
+    fn words(#[case] word: &str, #[case] expected: ScalarValue) {
+        assert_eq!(resolve_scalar(word), expected);
     }
 
     #[rstest]
@@ -178,6 +178,6 @@ mod tests {
     #[case(0.000_012, "1.2e-05")]
     #[case(1e21, "1e+21")]
     fn floats(#[case] value: f64, #[case] expected: &str) {
-        assert_eq!(shortest(value), expected);
+        assert_eq!(format_float(value), expected);
     }
 }

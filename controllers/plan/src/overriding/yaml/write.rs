@@ -5,12 +5,14 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Number, Value};
 
-use super::scalar::{is_plain, json_number, shortest};
+use super::scalar::{format_float, is_plain, json_number};
 
 /// A line is broken at the first single space after this column.
-const WIDTH: usize = 80;
-const STEP: usize = 2;
+const MAX_COLUMN: usize = 80;
+/// Number of spaces per level of indentation.
+const INDENT_WIDTH: usize = 2;
 
+/// Prints a value as a YAML document.
 pub fn document(value: &Value) -> String {
     let mut writer = Writer { out: String::new(), column: 0, after_space: true, in_indent: true };
     writer.value(value, None, false);
@@ -23,15 +25,15 @@ struct Writer {
     column: usize,
     /// The last character was a space, so no separator is needed.
     after_space: bool,
-    /// The line contains only indentation and block marks so far.
+    /// The line contains only indentation and block indicators so far.
     in_indent: bool,
 }
 
 /// Indentation of the enclosing block. `None` at the root.
 type Indent = Option<usize>;
 
-fn deeper(indent: Indent) -> usize {
-    indent.map_or(0, |indent| indent + STEP)
+fn child_indent(indent: Indent) -> usize {
+    indent.map_or(0, |indent| indent + INDENT_WIDTH)
 }
 
 impl Writer {
@@ -49,33 +51,33 @@ impl Writer {
     }
 
     fn empty(&mut self, begin: &str, end: &str) {
-        self.mark(begin, true);
+        self.write_indicator(begin, true);
         self.after_space = true;
-        self.mark(end, false);
+        self.write_indicator(end, false);
     }
 
     fn list(&mut self, list: &[Value], indent: Indent, after_key: bool) {
         let flush = after_key && !self.in_indent;
-        let indent = if flush { indent.unwrap_or_default() } else { deeper(indent) };
+        let indent = if flush { indent.unwrap_or_default() } else { child_indent(indent) };
         for item in list {
             self.indent(indent);
-            self.block_mark("-");
+            self.write_block_indicator("-");
             self.value(item, Some(indent), false);
         }
     }
 
     fn fields(&mut self, fields: &Map<String, Value>, indent: Indent) {
-        let indent = deeper(indent);
-        for (key, value) in in_order(fields) {
+        let indent = child_indent(indent);
+        for (key, value) in sort_keys(fields) {
             self.indent(indent);
             if is_simple(key) {
                 self.text(key, Some(indent), true);
-                self.mark(":", false);
+                self.write_indicator(":", false);
             } else {
-                self.block_mark("?");
+                self.write_block_indicator("?");
                 self.text(key, Some(indent), false);
                 self.indent(indent);
-                self.block_mark(":");
+                self.write_block_indicator(":");
             }
             self.value(value, Some(indent), true);
         }
@@ -102,19 +104,19 @@ impl Writer {
         self.column += 1;
     }
 
-    fn mark(&mut self, mark: &str, spaced: bool) {
+    fn write_indicator(&mut self, indicator: &str, spaced: bool) {
         if spaced && !self.after_space {
             self.put(' ');
         }
-        mark.chars().for_each(|character| self.put(character));
+        indicator.chars().for_each(|character| self.put(character));
         self.after_space = false;
         self.in_indent = false;
     }
 
-    /// Writes a mark after which a block may start on the same line.
-    fn block_mark(&mut self, mark: &str) {
+    /// Writes an indicator after which a block may start on the same line.
+    fn write_block_indicator(&mut self, indicator: &str) {
         let in_indent = self.in_indent;
-        self.mark(mark, true);
+        self.write_indicator(indicator, true);
         self.in_indent = in_indent;
     }
 
@@ -129,7 +131,7 @@ impl Writer {
 
     /// Indentation of continuation lines.
     fn continuation_indent(indent: Indent) -> usize {
-        indent.map_or(STEP, |indent| indent + STEP)
+        indent.map_or(INDENT_WIDTH, |indent| indent + INDENT_WIDTH)
     }
 
     fn plain(&mut self, text: &str, indent: Indent, is_key: bool) {
@@ -142,9 +144,9 @@ impl Writer {
     }
 
     fn single(&mut self, text: &str, indent: Indent, is_key: bool) {
-        self.mark("'", true);
+        self.write_indicator("'", true);
         self.flow(text, indent, is_key, true);
-        self.mark("'", false);
+        self.write_indicator("'", false);
     }
 
     /// Writes plain or single-quoted text. Long lines are broken at single spaces.
@@ -155,7 +157,7 @@ impl Writer {
             let next_is_space = characters.get(index + 1) == Some(&' ');
             let inner = !quoted || (index > 0 && index + 1 < characters.len());
             match character {
-                ' ' if !is_key && !after_space && self.column > WIDTH && inner && !next_is_space => {
+                ' ' if !is_key && !after_space && self.column > MAX_COLUMN && inner && !next_is_space => {
                     self.indent(Self::continuation_indent(indent));
                     after_space = true;
                 }
@@ -196,18 +198,18 @@ impl Writer {
     }
 
     fn double(&mut self, text: &str, indent: Indent, is_key: bool) {
-        self.mark("\"", true);
+        self.write_indicator("\"", true);
         let characters: Vec<char> = text.chars().collect();
         // yaml.v2 checks for a byte order mark at the start of the text for every character.
-        let marked = characters.first() == Some(&'\u{feff}');
+        let starts_with_mark = characters.first() == Some(&'\u{feff}');
         let mut after_space = false;
         for (index, character) in characters.iter().copied().enumerate() {
-            if marked || !is_printable(character) || is_break(character) || matches!(character, '"' | '\\') {
+            if starts_with_mark || !is_printable(character) || is_break(character) || matches!(character, '"' | '\\') {
                 self.escape(character);
                 after_space = false;
             } else if character == ' ' {
                 let inner = index > 0 && index + 1 < characters.len();
-                if !is_key && !after_space && self.column > WIDTH && inner {
+                if !is_key && !after_space && self.column > MAX_COLUMN && inner {
                     self.indent(Self::continuation_indent(indent));
                     if characters.get(index + 1) == Some(&' ') {
                         self.put('\\');
@@ -221,7 +223,7 @@ impl Writer {
                 after_space = false;
             }
         }
-        self.mark("\"", false);
+        self.write_indicator("\"", false);
     }
 
     fn escape(&mut self, character: char) {
@@ -256,15 +258,15 @@ impl Writer {
     }
 
     fn literal(&mut self, text: &str, indent: Indent) {
-        self.mark("|", true);
+        self.write_indicator("|", true);
         if text.starts_with(|first| first == ' ' || is_break(first)) {
-            self.mark("2", false);
+            self.write_indicator("2", false);
         }
         let mut from_end = text.chars().rev();
         match (from_end.next().is_some_and(is_break), from_end.next()) {
-            (false, _) => self.mark("-", false),
-            (true, None) => self.mark("+", false),
-            (true, Some(before)) if is_break(before) => self.mark("+", false),
+            (false, _) => self.write_indicator("-", false),
+            (true, None) => self.write_indicator("+", false),
+            (true, Some(before)) if is_break(before) => self.write_indicator("+", false),
             _ => {}
         }
         self.line_break();
@@ -292,8 +294,8 @@ fn number_text(number: &Number) -> String {
     if number.is_f64()
         && let Some(float) = number.as_f64()
     {
-        let Value::Number(number) = json_number(float) else { return shortest(float) };
-        return if number.is_f64() { shortest(float) } else { number.to_string() };
+        let Value::Number(number) = json_number(float) else { return format_float(float) };
+        return if number.is_f64() { format_float(float) } else { number.to_string() };
     }
     number.to_string()
 }
@@ -307,7 +309,7 @@ enum Style {
 
 /// The simplest style that is read back as the same text.
 fn style(text: &str, is_key: bool) -> Style {
-    let shape = Shape::of(text);
+    let shape = Shape::from_text(text);
     if text.contains('\n') {
         let block = !is_key && !shape.ends_in_space && !shape.space_before_break && !shape.unprintable;
         return if block { Style::Literal } else { Style::Double };
@@ -329,7 +331,7 @@ fn style(text: &str, is_key: bool) -> Style {
 struct Shape {
     breaks: bool,
     unprintable: bool,
-    /// A character that would be an indicator at its position.
+    /// True if a character would be an indicator at its position.
     indicators: bool,
     ends_in_space: bool,
     space_or_break_at_an_end: bool,
@@ -338,7 +340,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let mut shape = Shape { indicators: text.starts_with("---") || text.starts_with("..."), ..Shape::default() };
         let blank = |character: Option<&char>| character.is_none_or(|character| matches!(character, ' ' | '\t'));
         let characters: Vec<char> = text.chars().collect();
@@ -376,25 +378,25 @@ fn is_printable(character: char) -> bool {
     matches!(character, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
-/// True if a key needs no explicit key mark (`?`).
+/// True if a key needs no explicit key indicator (`?`).
 fn is_simple(key: &str) -> bool {
-    const LONGEST: usize = 128;
-    key.len() <= LONGEST && !key.contains(is_break)
+    const MAX_LENGTH: usize = 128;
+    key.len() <= MAX_LENGTH && !key.contains(is_break)
 }
 
-/// Keys in natural order. The order is not transitive ("1a" < "2" < "12" < "1a"), so a library sort may panic; this
-/// is an insertion sort.
-fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
+/// Fields in the natural order of their keys. The order is not transitive ("1a" < "2" < "12" < "1a"), so a library
+/// sort may panic; this is an insertion sort.
+fn sort_keys(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
-        let index = ordered.partition_point(|known| natural(known.0, entry.0) != Ordering::Greater);
+        let index = ordered.partition_point(|known| compare_natural(known.0, entry.0) != Ordering::Greater);
         ordered.insert(index, entry);
     }
     ordered
 }
 
-/// Compares digits by value; other characters sort before letters.
-fn natural(left: &str, right: &str) -> Ordering {
+/// Compares two keys in natural order: runs of digits by value, other characters before letters.
+fn compare_natural(left: &str, right: &str) -> Ordering {
     let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
     let Some(at) = left.iter().zip(&right).position(|(left, right)| left != right) else {
         return left.len().cmp(&right.len());

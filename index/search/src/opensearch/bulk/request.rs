@@ -4,11 +4,11 @@ use bytes::Bytes;
 use serde::Serialize;
 
 /// Maximum length of a document id in bytes; an engine refuses the whole request for a longer one.
-const MAX_ID: usize = 512;
+const MAX_ID_BYTES: usize = 512;
 /// Id that a guard names. No document has it.
-const GUARD: &str = "crowsnest-guard";
+const GUARD_ID: &str = "crowsnest-guard";
 /// Sequence number of an engine's own operations that no document reaches.
-const NEVER: u64 = 1 << 62;
+const UNREACHED_SEQ_NO: u64 = 1 << 62;
 /// Largest external version.
 const MAX_VERSION: u64 = i64::MAX as u64;
 
@@ -46,21 +46,21 @@ impl Marker {
     pub fn id(&self) -> &str {
         match self {
             Self::Document(id) => id,
-            Self::Guard => GUARD,
+            Self::Guard => GUARD_ID,
         }
     }
 }
 
 /// A request body with the number of changes in it, taken from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
+pub struct BulkRequest {
     pub body: Vec<u8>,
     pub items: usize,
 }
 
 /// Reason for which a change cannot be sent: an engine would refuse the whole request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InvalidChange {
     #[error("the id is empty or longer than 512 bytes")]
     Id,
     #[error("the sequence number is 0 or above 2^63-1")]
@@ -75,7 +75,7 @@ enum Action<'a> {
     Index(Target<'a>),
     Delete(Target<'a>),
     #[serde(rename = "index")]
-    Refused(Unwritable<'a>),
+    Guard(GuardTarget<'a>),
 }
 
 #[derive(Serialize)]
@@ -87,40 +87,40 @@ struct Target<'a> {
 }
 
 #[derive(Serialize)]
-struct Unwritable<'a> {
+struct GuardTarget<'a> {
     #[serde(rename = "_id")]
     id: &'a str,
     if_seq_no: u64,
     if_primary_term: u64,
 }
 
-/// Path of a bulk request through an alias, with an answer that holds only what [`super::read`] needs.
+/// Path of a bulk request through an alias, with an answer that holds only what [`super::parse_response`] needs.
 pub fn path(alias: &str) -> String {
     format!("/{alias}/_bulk?require_alias=true&filter_path=items.*._id,items.*.status,items.*.error")
 }
 
 /// Rejects changes for which an engine would refuse the whole request.
-pub fn check(change: &DocumentChange) -> Result<(), Refused> {
-    if change.id.is_empty() || change.id.len() > MAX_ID {
-        return Err(Refused::Id);
+pub fn check(change: &DocumentChange) -> Result<(), InvalidChange> {
+    if change.id.is_empty() || change.id.len() > MAX_ID_BYTES {
+        return Err(InvalidChange::Id);
     }
     if change.seq == 0 || change.seq > MAX_VERSION {
-        return Err(Refused::Version);
+        return Err(InvalidChange::Version);
     }
     match &change.document {
-        Some(document) if memchr::memchr2(b'\n', b'\r', document).is_some() => Err(Refused::LineBreak),
+        Some(document) if memchr::memchr2(b'\n', b'\r', document).is_some() => Err(InvalidChange::LineBreak),
         _ => Ok(()),
     }
 }
 
 /// Builds a request of the first changes that fit the limits: at least one, if there is any.
-pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) -> Built {
+pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) -> BulkRequest {
     let mut body = Vec::new();
     let first = match marker {
         Marker::Document(id) => Action::Index(target(id, 1)),
-        Marker::Guard => Action::Refused(Unwritable { id: GUARD, if_seq_no: NEVER, if_primary_term: 1 }),
+        Marker::Guard => Action::Guard(GuardTarget { id: GUARD_ID, if_seq_no: UNREACHED_SEQ_NO, if_primary_term: 1 }),
     };
-    action(&mut body, &first);
+    write_action(&mut body, &first);
     body.extend_from_slice(b"{}\n");
     let mut items = 0;
     for change in changes.iter().take(limits.items.max(1)) {
@@ -128,11 +128,11 @@ pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) ->
         let target = target(&change.id, change.seq);
         match &change.document {
             Some(document) => {
-                action(&mut body, &Action::Index(target));
+                write_action(&mut body, &Action::Index(target));
                 body.extend_from_slice(document);
                 body.push(b'\n');
             }
-            None => action(&mut body, &Action::Delete(target)),
+            None => write_action(&mut body, &Action::Delete(target)),
         }
         if items > 0 && body.len() > limits.bytes {
             body.truncate(before);
@@ -140,14 +140,14 @@ pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) ->
         }
         items += 1;
     }
-    Built { body, items }
+    BulkRequest { body, items }
 }
 
 fn target(id: &str, version: u64) -> Target<'_> {
     Target { id, version, version_type: "external" }
 }
 
-fn action(body: &mut Vec<u8>, action: &Action<'_>) {
+fn write_action(body: &mut Vec<u8>, action: &Action<'_>) {
     // Strings and numbers always serialize, and a vector takes all bytes.
     if serde_json::to_writer(&mut *body, action).is_ok() {
         body.push(b'\n');

@@ -48,22 +48,22 @@ fn name(outcome: &Outcome) -> &'static str {
 }
 
 fn refused(status: u16, body: &[u8]) -> ClientError {
-    ClientError::Refused { host: "http://one".to_owned(), fault: Fault::read(status, body) }
+    ClientError::Refused { host: "http://one".to_owned(), fault: Fault::parse(status, body) }
 }
 
 #[test]
-fn answers_of_the_engines_are_read() {
+fn responses_of_the_engines_are_parsed() {
     let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
     assert_eq!(recorded.len(), 39);
     for Recorded { engine, case, status, changes, outcomes, whole, replaced, answer } in recorded {
         let changes: Vec<_> = changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
         if let Some(whole) = whole {
             let error = refused(status, answer.as_bytes());
-            assert_eq!(format!("{:?}", whole_failure(&error, 1)).to_lowercase(), whole, "{case} on {engine}");
-            assert_eq!(whole_failure(&error, 2), WholeFailure::Halve, "{case} on {engine}");
+            assert_eq!(format!("{:?}", classify_failure(&error, 1)).to_lowercase(), whole, "{case} on {engine}");
+            assert_eq!(classify_failure(&error, 2), RequestFailure::Halve, "{case} on {engine}");
             continue;
         }
-        let read = read(answer.as_bytes(), &marker(), &changes).unwrap();
+        let read = parse_response(answer.as_bytes(), &marker(), &changes).unwrap();
         let names: Vec<_> = read.outcomes.iter().map(name).collect();
         assert_eq!(
             (names, read.replaced),
@@ -78,7 +78,7 @@ fn reasons_of_poisoned_documents_are_kept() {
     let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
     let one = recorded.iter().find(|one| one.case == "poisoned" && one.engine.starts_with("OpenSearch 2")).unwrap();
     let changes: Vec<_> = one.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
-    let read = read(one.answer.as_bytes(), &marker(), &changes).unwrap();
+    let read = parse_response(one.answer.as_bytes(), &marker(), &changes).unwrap();
     let Outcome::Poisoned(fault) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
     insta::assert_snapshot!(
         fault,
@@ -87,29 +87,34 @@ fn reasons_of_poisoned_documents_are_kept() {
 }
 
 #[rstest::rstest]
-#[case::overload(429, "", 5, WholeFailure::Retry)]
+#[case::overload(429, "", 5, RequestFailure::Retry)]
 #[case::unavailable(
     503,
     r#"{"error":{"type":"cluster_block_exception","reason":"no master"}}"#,
     5,
-    WholeFailure::Retry
+    RequestFailure::Retry
 )]
-#[case::gateway(502, "<html>", 1, WholeFailure::Retry)]
-#[case::node_away(500, r#"{"error":{"type":"node_not_connected_exception","reason":""}}"#, 5, WholeFailure::Retry)]
-#[case::large(413, "", 5, WholeFailure::Halve)]
-#[case::large_alone(413, "", 1, WholeFailure::Poisoned)]
-#[case::internal(500, "", 5, WholeFailure::Halve)]
-#[case::internal_alone(500, "", 1, WholeFailure::Retry)]
-#[case::password(401, "", 5, WholeFailure::Unavailable)]
+#[case::gateway(502, "<html>", 1, RequestFailure::Retry)]
+#[case::node_away(500, r#"{"error":{"type":"node_not_connected_exception","reason":""}}"#, 5, RequestFailure::Retry)]
+#[case::large(413, "", 5, RequestFailure::Halve)]
+#[case::large_alone(413, "", 1, RequestFailure::Poisoned)]
+#[case::internal(500, "", 5, RequestFailure::Halve)]
+#[case::internal_alone(500, "", 1, RequestFailure::Retry)]
+#[case::password(401, "", 5, RequestFailure::Unavailable)]
 #[case::rights(
     403,
     r#"{"error":{"type":"security_exception","reason":"no permissions"}}"#,
     1,
-    WholeFailure::Unavailable
+    RequestFailure::Unavailable
 )]
-#[case::index(404, r#"{"error":{"type":"index_not_found_exception","reason":""}}"#, 5, WholeFailure::Unavailable)]
-fn whole_failures(#[case] status: u16, #[case] body: &str, #[case] items: usize, #[case] expected: WholeFailure) {
-    assert_eq!(whole_failure(&refused(status, body.as_bytes()), items), expected);
+#[case::index(404, r#"{"error":{"type":"index_not_found_exception","reason":""}}"#, 5, RequestFailure::Unavailable)]
+fn request_failures_are_classified(
+    #[case] status: u16,
+    #[case] body: &str,
+    #[case] items: usize,
+    #[case] expected: RequestFailure,
+) {
+    assert_eq!(classify_failure(&refused(status, body.as_bytes()), items), expected);
 }
 
 #[test]
@@ -128,20 +133,20 @@ fn bulk_requests_have_a_line_for_each_action_and_document() {
 
 #[rstest::rstest]
 #[case::good("a", 1, "{}", None)]
-#[case::no_id("", 1, "{}", Some(Refused::Id))]
-#[case::no_version("a", 0, "{}", Some(Refused::Version))]
-#[case::large_version("a", 1 << 63, "{}", Some(Refused::Version))]
-#[case::line_break("a", 1, "{\n}", Some(Refused::LineBreak))]
+#[case::no_id("", 1, "{}", Some(InvalidChange::Id))]
+#[case::no_version("a", 0, "{}", Some(InvalidChange::Version))]
+#[case::large_version("a", 1 << 63, "{}", Some(InvalidChange::Version))]
+#[case::line_break("a", 1, "{\n}", Some(InvalidChange::LineBreak))]
 fn changes_that_would_fail_a_request_are_refused(
     #[case] id: &str,
     #[case] seq: u64,
     #[case] document: &'static str,
-    #[case] refused: Option<Refused>,
+    #[case] refused: Option<InvalidChange>,
 ) {
     let change = DocumentChange { seq, id: id.to_owned(), document: Some(Bytes::from_static(document.as_bytes())) };
     assert_eq!(check(&change).err(), refused);
     let long = DocumentChange { id: "ä".repeat(257), ..change };
-    assert_eq!(check(&long), Err(Refused::Id));
+    assert_eq!(check(&long), Err(InvalidChange::Id));
 }
 
 /// An item of an answer and its outcome.
@@ -221,15 +226,15 @@ proptest! {
             answer.push(json!({ action: item }));
             expected.push(outcome);
         }
-        let read = read(json!({ "items": answer }).to_string().as_bytes(), &marker(), &changes).unwrap();
+        let read = parse_response(json!({ "items": answer }).to_string().as_bytes(), &marker(), &changes).unwrap();
         prop_assert_eq!(read.outcomes.iter().map(name).collect::<Vec<_>>(), expected);
     }
 
     /// Only changes that the answer names count as written, for any answer.
     #[test]
-    fn any_answer_can_be_read(body in "(\\{\"items\":\\[(\\{\"index\":\\{\"_id\":\"m\",\"status\":[0-9]{1,3}\\}\\},?)*\\]\\})|.{0,40}") {
+    fn any_response_is_parsed(body in "(\\{\"items\":\\[(\\{\"index\":\\{\"_id\":\"m\",\"status\":[0-9]{1,3}\\}\\},?)*\\]\\})|.{0,40}") {
         let changes = [change("a", 1, true)];
-        if let Ok(answer) = read(body.as_bytes(), &marker(), &changes) {
+        if let Ok(answer) = parse_response(body.as_bytes(), &marker(), &changes) {
             prop_assert!(!answer.outcomes.contains(&Outcome::Written));
             prop_assert_eq!(answer.outcomes.len(), 1);
         }
@@ -250,11 +255,11 @@ fn a_guard_takes_the_place_of_a_marker_document() {
         {"index": {"_id": "crowsnest-guard", "status": 409, "error": {"type": "version_conflict_engine_exception",
             "reason": "[crowsnest-guard]: version conflict, required seqNo [4611686018427387904], primary term [1]. but no document was found"}}},
         {"delete": {"_id": "a", "status": 404}}]});
-    let answer = read(conflict.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    let answer = parse_response(conflict.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
     assert_eq!((answer.replaced, answer.outcomes), (false, vec![Outcome::Written]));
     let missing = json!({"items": [
         {"index": {"_id": "crowsnest-guard", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}},
         {"delete": {"_id": "a", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}}]});
-    let answer = read(missing.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    let answer = parse_response(missing.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
     assert_eq!(answer.outcomes.iter().map(name).collect::<Vec<_>>(), ["unavailable"]);
 }

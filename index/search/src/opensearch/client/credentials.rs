@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a credential file in bytes.
-const MAX_FILE: u64 = 256 << 10;
+const MAX_FILE_BYTES: u64 = 256 << 10;
 
 /// Origin of the credentials.
 #[derive(Debug, Clone)]
@@ -134,10 +134,10 @@ fn read_file(folder: &Path, name: &str) -> Result<Option<String>, ClientError> {
 /// A file's text, or None if there is no such file. Errors name the path and never the content.
 fn read_path(path: &Path) -> Result<Option<String>, ClientError> {
     let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
     match read {
-        Ok(bytes) if bytes as u64 > MAX_FILE => {
-            Err(ClientError::Credentials(format!("{} is larger than {MAX_FILE} bytes", path.display())))
+        Ok(bytes) if bytes as u64 > MAX_FILE_BYTES => {
+            Err(ClientError::Credentials(format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display())))
         }
         Ok(_) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -29,7 +29,7 @@ pub struct Version {
 
 /// Name and version that the server reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct DetectedServer {
     pub distribution: String,
     pub version: String,
 }
@@ -55,7 +55,7 @@ struct RootVersion {
 
 impl Engine {
     /// Reads the answer to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch has sent since 7.14.
-    pub(super) fn read(host: &str, body: &[u8], product: Option<&str>) -> Result<Self, ClientError> {
+    pub(super) fn parse(host: &str, body: &[u8], product: Option<&str>) -> Result<Self, ClientError> {
         let root: Root = serde_json::from_slice(body)
             .map_err(|source| ClientError::Unreadable { operation: "the request for its version", source })?;
         let RootVersion { number, distribution } = root.version;
@@ -74,7 +74,7 @@ impl Engine {
             }
             _ => None,
         };
-        let found = || Found {
+        let found = || DetectedServer {
             distribution: distribution.unwrap_or_else(|| "elasticsearch".to_owned()).chars().take(32).collect(),
             version: number.chars().take(32).collect(),
         };
@@ -120,7 +120,7 @@ impl fmt::Display for Engine {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for DetectedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.distribution, self.version)
     }
@@ -133,7 +133,7 @@ mod tests {
 
     fn read(distribution: Option<&str>, number: &str, product: Option<&str>) -> Result<Engine, ClientError> {
         let body = serde_json::json!({"name": "n", "version": {"distribution": distribution, "number": number}});
-        Engine::read("http://one:9200", body.to_string().as_bytes(), product)
+        Engine::parse("http://one:9200", body.to_string().as_bytes(), product)
     }
 
     #[rstest]
@@ -162,7 +162,7 @@ mod tests {
     #[case(None, "10.0.0", Some("Elasticsearch"))]
     #[case(None, "unknown", Some("Elasticsearch"))]
     #[case(None, "8.0.0", None)]
-    fn others_are_refused_with_the_supported_ones(
+    fn unsupported_servers_are_refused(
         #[case] distribution: Option<&str>,
         #[case] number: &str,
         #[case] product: Option<&str>,

@@ -1,14 +1,14 @@
 //! Errors of requests to a search engine.
 
-use super::detect::{Found, SUPPORTED};
+use super::detect::{DetectedServer, SUPPORTED};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum number of characters kept of an engine's `type` and `reason`.
-const MAX_TYPE: usize = 128;
-const MAX_REASON: usize = 512;
+const MAX_TYPE_CHARS: usize = 128;
+const MAX_REASON_CHARS: usize = 512;
 
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub enum ClientError {
         source: serde_json::Error,
     },
     #[error("the search engine is {0}, which is not supported: use {SUPPORTED}")]
-    Unsupported(Found),
+    Unsupported(DetectedServer),
     #[error("{host} answers like Elasticsearch {version} but without the header X-Elastic-Product: use {SUPPORTED}")]
     NotElasticsearch { host: String, version: String },
 }
@@ -110,17 +110,17 @@ struct Refusal {
 
 impl ClientError {
     /// True if the same request may succeed later without a change of configuration.
-    pub fn is_retried(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connection { source, .. } => !is_certificate_error(source),
             Self::Deadline { .. } => true,
-            Self::Refused { fault, .. } => fault.is_retried(),
+            Self::Refused { fault, .. } => fault.is_retryable(),
             _ => false,
         }
     }
 
     /// True if another node may answer, because this one is unreachable or temporarily unavailable.
-    pub(super) fn tries_another_host(&self) -> bool {
+    pub(super) fn allows_other_host(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
             Self::Refused { fault, .. } => matches!(fault.status, 502..=504),
@@ -154,14 +154,14 @@ impl ClientError {
 
 impl Fault {
     /// Reads the body of a failed request. An empty or invalid body yields an empty kind and reason.
-    pub(crate) fn read(status: u16, body: &[u8]) -> Self {
+    pub(crate) fn parse(status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<Refusal>(body) {
-            Ok(Refusal { error: Some(error) }) => Self::of(status, Some(error)),
-            _ => Self::of(status, None),
+            Ok(Refusal { error: Some(error) }) => Self::new(status, Some(error)),
+            _ => Self::new(status, None),
         }
     }
 
-    pub(crate) fn of(status: u16, error: Option<ErrorBody>) -> Self {
+    pub(crate) fn new(status: u16, error: Option<ErrorBody>) -> Self {
         let (kind, reason) = match error {
             Some(ErrorBody::Object { kind, reason, caused_by }) => {
                 let reason = reason.unwrap_or_default();
@@ -171,11 +171,11 @@ impl Fault {
             Some(ErrorBody::Text(reason)) => (String::new(), reason),
             Some(ErrorBody::Other(_)) | None => (String::new(), String::new()),
         };
-        Self { status, kind: truncate(kind, MAX_TYPE), reason: truncate(reason, MAX_REASON) }
+        Self { status, kind: truncate(kind, MAX_TYPE_CHARS), reason: truncate(reason, MAX_REASON_CHARS) }
     }
 
     /// True for overload and unavailable nodes: the same request may succeed later.
-    pub fn is_retried(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self.status {
             429 | 502..=504 => true,
             500 => self.kind == "node_not_connected_exception" || self.kind == "node_disconnected_exception",
@@ -243,14 +243,14 @@ mod tests {
     #[case::empty(b"", "", "")]
     fn reads_refusals(#[case] body: &[u8], #[case] kind: &str, #[case] reason: &str) {
         let expected = Fault { status: 400, kind: kind.to_owned(), reason: reason.to_owned() };
-        assert_eq!(Fault::read(400, body), expected);
+        assert_eq!(Fault::parse(400, body), expected);
     }
 
     #[test]
     fn long_reasons_are_cut_by_characters() {
         let body = format!(r#"{{"error":{{"type":"t","reason":"{}"}}}}"#, "ä\\n".repeat(4000));
-        let fault = Fault::read(400, body.as_bytes());
-        assert_eq!(fault.reason.chars().count(), MAX_REASON + 1);
+        let fault = Fault::parse(400, body.as_bytes());
+        assert_eq!(fault.reason.chars().count(), MAX_REASON_CHARS + 1);
         assert!(!fault.reason.contains('\n') && fault.reason.ends_with('…'));
     }
 }

@@ -8,7 +8,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 
 /// Nodes with their recent failures. Requests are distributed round-robin over the healthy ones.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostRotation {
     hosts: Vec<Health>,
     next: usize,
 }
@@ -19,7 +19,7 @@ struct Health {
     retry_at: Option<Instant>,
 }
 
-impl Hosts {
+impl HostRotation {
     pub fn new(count: usize) -> Self {
         Self { hosts: vec![Health::default(); count], next: 0 }
     }
@@ -34,13 +34,13 @@ impl Hosts {
         order
     }
 
-    pub fn failed(&mut self, host: usize, now: Instant) {
+    pub fn record_failure(&mut self, host: usize, now: Instant) {
         let health = &mut self.hosts[host];
         health.failures = health.failures.saturating_add(1);
         health.retry_at = Some(now + BACKOFF.delay(health.failures));
     }
 
-    pub fn answered(&mut self, host: usize) {
+    pub fn record_success(&mut self, host: usize) {
         self.hosts[host] = Health::default();
     }
 }
@@ -52,16 +52,16 @@ mod tests {
     #[test]
     fn healthy_nodes_take_turns_and_failed_ones_are_retried() {
         let now = Instant::now();
-        let mut hosts = Hosts::new(3);
+        let mut hosts = HostRotation::new(3);
         assert_eq!([hosts.order(now), hosts.order(now)], [vec![0, 1, 2], vec![1, 2, 0]]);
-        hosts.failed(1, now);
+        hosts.record_failure(1, now);
         assert_eq!(hosts.order(now), [2, 0, 1], "a failed node is last");
         assert_eq!(hosts.order(now), [0, 2, 1]);
-        hosts.failed(0, now);
-        hosts.failed(0, now);
+        hosts.record_failure(0, now);
+        hosts.record_failure(0, now);
         assert_eq!(hosts.order(now), [2, 1, 0], "the one to retry first");
         assert_eq!(hosts.order(now + Duration::from_secs(60)), [2, 0, 1], "all may be tried again");
-        hosts.answered(0);
+        hosts.record_success(0);
         assert_eq!(hosts.order(now), [0, 2, 1]);
     }
 }

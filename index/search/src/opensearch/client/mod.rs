@@ -14,7 +14,7 @@ mod secret;
 mod session;
 
 pub use credentials::{Authorization, ClientCertificate, CredentialSource, Credentials};
-pub use detect::{Content, Distribution, Engine, Found, SUPPORTED, Version};
+pub use detect::{Content, DetectedServer, Distribution, Engine, SUPPORTED, Version};
 pub(crate) use error::ErrorBody;
 pub use error::{ClientError, Fault};
 pub use options::{Address, ClientOptions, ProxyChoice};
@@ -22,7 +22,7 @@ pub use secret::Secret;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
-use hosts::Hosts;
+use hosts::HostRotation;
 use http::{Method, header};
 use parking_lot::Mutex;
 use session::Session;
@@ -37,13 +37,13 @@ pub struct Request {
     /// Begins with a slash; everything that needs it is percent-encoded.
     pub path: String,
     pub body: Option<(Content, Bytes)>,
-    /// Instead of the default deadline on one node.
-    pub deadline: Option<Duration>,
+    /// Timeout on one node, in place of [`ClientOptions::request_timeout`].
+    pub timeout: Option<Duration>,
 }
 
 /// A successful answer (2xx).
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub body: Bytes,
     /// Value of `X-Elastic-Product`.
@@ -52,7 +52,7 @@ pub struct Answer {
 }
 
 /// The answer, or `None` for 404.
-pub fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
+pub fn ignore_not_found(answer: Result<Response, ClientError>) -> Result<Option<Response>, ClientError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.status() == Some(404) => Ok(None),
@@ -66,14 +66,14 @@ pub struct Client {
     options: ClientOptions,
     session: ArcSwap<Session>,
     /// One task reads the credentials at a time.
-    reading: tokio::sync::Mutex<Instant>,
-    hosts: Mutex<Hosts>,
+    credentials_read_at: tokio::sync::Mutex<Instant>,
+    hosts: Mutex<HostRotation>,
     engine: ArcSwapOption<Engine>,
 }
 
 impl Request {
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), body: None, deadline: None }
+        Self { method, path: path.into(), body: None, timeout: None }
     }
 
     pub fn get(path: impl Into<String>) -> Self {
@@ -98,7 +98,7 @@ impl Client {
         if options.hosts.is_empty() {
             return Err(ClientError::NoHosts);
         }
-        if !options.local_addresses
+        if !options.allow_local_addresses
             && let Some((index, kind)) =
                 options.hosts.iter().enumerate().find_map(|(n, host)| Some((n, host.local_kind()?)))
         {
@@ -107,8 +107,8 @@ impl Client {
         let session = Session::new(&options, session::read(&options.credentials).await?)?;
         Ok(Self {
             session: ArcSwap::from_pointee(session),
-            reading: tokio::sync::Mutex::new(Instant::now()),
-            hosts: Mutex::new(Hosts::new(options.hosts.len())),
+            credentials_read_at: tokio::sync::Mutex::new(Instant::now()),
+            hosts: Mutex::new(HostRotation::new(options.hosts.len())),
             engine: ArcSwapOption::empty(),
             options,
         })
@@ -119,7 +119,7 @@ impl Client {
         let request = Request::get("/");
         let answer = self.exchange(&request, None).await?;
         let host = self.options.hosts[answer.host].to_string();
-        let engine = Engine::read(&host, &answer.body, answer.product.as_deref())?;
+        let engine = Engine::parse(&host, &answer.body, answer.product.as_deref())?;
         self.engine.store(Some(Arc::new(engine)));
         Ok(engine)
     }
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Sends a request; detects the engine first if that has not been done. Statuses from 300 on are errors.
-    pub async fn send(&self, request: &Request) -> Result<Answer, ClientError> {
+    pub async fn send(&self, request: &Request) -> Result<Response, ClientError> {
         let engine = match self.engine() {
             Some(engine) => engine,
             None => self.detect().await?,
@@ -138,41 +138,41 @@ impl Client {
         self.exchange(request, Some(engine)).await
     }
 
-    async fn exchange(&self, request: &Request, engine: Option<Engine>) -> Result<Answer, ClientError> {
-        self.read_credentials(false).await?;
-        let body = self.compressed(request).await?;
-        match self.on_any_host(request, body.as_ref(), engine).await {
-            Err(error) if error.status() == Some(401) && self.read_credentials(true).await? => {
-                self.on_any_host(request, body.as_ref(), engine).await
+    async fn exchange(&self, request: &Request, engine: Option<Engine>) -> Result<Response, ClientError> {
+        self.refresh_credentials(false).await?;
+        let body = self.compress(request).await?;
+        match self.send_to_hosts(request, body.as_ref(), engine).await {
+            Err(error) if error.status() == Some(401) && self.refresh_credentials(true).await? => {
+                self.send_to_hosts(request, body.as_ref(), engine).await
             }
             other => other,
         }
     }
 
-    async fn on_any_host(
+    async fn send_to_hosts(
         &self,
         request: &Request,
         body: Option<&Body>,
         engine: Option<Engine>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Response, ClientError> {
         let order = self.hosts.lock().order(Instant::now());
         let mut failure = ClientError::NoHosts;
         for host in order {
-            let after = request.deadline.unwrap_or(self.options.deadline);
-            let answer = tokio::time::timeout(after, self.answer(host, request, body, engine)).await;
+            let after = request.timeout.unwrap_or(self.options.request_timeout);
+            let answer = tokio::time::timeout(after, self.send_to_host(host, request, body, engine)).await;
             let address = &self.options.hosts[host];
             match answer.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), after })) {
                 Ok(answer) => {
-                    self.hosts.lock().answered(host);
+                    self.hosts.lock().record_success(host);
                     return Ok(answer);
                 }
-                Err(error) if error.tries_another_host() => {
+                Err(error) if error.allows_other_host() => {
                     tracing::debug!(error = error.chain(), "a node of the search engine failed");
-                    self.hosts.lock().failed(host, Instant::now());
+                    self.hosts.lock().record_failure(host, Instant::now());
                     failure = error;
                 }
                 Err(error) => {
-                    self.hosts.lock().answered(host);
+                    self.hosts.lock().record_success(host);
                     return Err(error);
                 }
             }
@@ -180,13 +180,13 @@ impl Client {
         Err(failure)
     }
 
-    async fn answer(
+    async fn send_to_host(
         &self,
         host: usize,
         request: &Request,
         body: Option<&Body>,
         engine: Option<Engine>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Response, ClientError> {
         let address = &self.options.hosts[host];
         let url =
             address.join(&request.path).ok_or(ClientError::Address { index: host, what: "does not fit a path" })?;
@@ -198,7 +198,7 @@ impl Client {
         }
         if let Some(body) = body {
             outgoing = outgoing.header(header::CONTENT_TYPE, Engine::media_type(engine, body.content));
-            if body.compressed {
+            if body.is_compressed {
                 outgoing = outgoing.header(header::CONTENT_ENCODING, "gzip");
             }
             outgoing = outgoing.body(body.bytes.clone());
@@ -214,7 +214,7 @@ impl Client {
         }
         let product = response.headers().get("x-elastic-product").and_then(|value| value.to_str().ok());
         let product = product.map(ToOwned::to_owned);
-        let limit = self.options.max_answer;
+        let limit = self.options.max_response_bytes;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if bytes.len() + chunk.len() > limit {
@@ -223,23 +223,23 @@ impl Client {
             bytes.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            let fault = Fault::read(status.as_u16(), &bytes);
+            let fault = Fault::parse(status.as_u16(), &bytes);
             return Err(ClientError::Refused { host: address.to_string(), fault });
         }
-        Ok(Answer { status: status.as_u16(), body: bytes.into(), product, host })
+        Ok(Response { status: status.as_u16(), body: bytes.into(), product, host })
     }
 
     /// Takes over changed credentials. Returns true if they changed. If they cannot be read the old ones stay in use.
-    async fn read_credentials(&self, now: bool) -> Result<bool, ClientError> {
+    async fn refresh_credentials(&self, force: bool) -> Result<bool, ClientError> {
         if !self.options.credentials.can_change() {
             return Ok(false);
         }
         let seen = self.session.load_full();
-        let mut last = self.reading.lock().await;
+        let mut last = self.credentials_read_at.lock().await;
         if !Arc::ptr_eq(&seen, &self.session.load_full()) {
             return Ok(true);
         }
-        if !now && last.elapsed() < self.options.credentials_every {
+        if !force && last.elapsed() < self.options.credentials_interval {
             return Ok(false);
         }
         *last = Instant::now();
@@ -265,14 +265,14 @@ impl Client {
     }
 
     /// The request's body as it is sent to every node.
-    async fn compressed(&self, request: &Request) -> Result<Option<Body>, ClientError> {
+    async fn compress(&self, request: &Request) -> Result<Option<Body>, ClientError> {
         let Some((content, bytes)) = request.body.clone() else { return Ok(None) };
-        if self.options.compress_from.is_none_or(|from| bytes.len() < from) {
-            return Ok(Some(Body { content, bytes, compressed: false }));
+        if self.options.min_compressed_bytes.is_none_or(|from| bytes.len() < from) {
+            return Ok(Some(Body { content, bytes, is_compressed: false }));
         }
         let work = tokio::task::spawn_blocking(move || gzip(&bytes));
         let bytes = work.await.map_err(std::io::Error::other).flatten().map_err(ClientError::Compress)?;
-        Ok(Some(Body { content, bytes, compressed: true }))
+        Ok(Some(Body { content, bytes, is_compressed: true }))
     }
 }
 
@@ -281,7 +281,7 @@ impl Client {
 struct Body {
     content: Content,
     bytes: Bytes,
-    compressed: bool,
+    is_compressed: bool,
 }
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Bytes> {

@@ -17,17 +17,17 @@ pub struct ClientOptions {
     pub proxy: ProxyChoice,
     /// Nodes may have loopback, link-local, unspecified and multicast addresses, and names that resolve to such. False where
     /// the addresses are chosen by users of the control plane.
-    pub local_addresses: bool,
-    /// Time for a TCP and TLS connection.
+    pub allow_local_addresses: bool,
+    /// Timeout of the TCP and TLS handshakes.
     pub connect_timeout: Duration,
-    /// Time for a request on one node, with its answer.
-    pub deadline: Duration,
+    /// Timeout of a request to one node, including the response.
+    pub request_timeout: Duration,
     /// Maximum size of an answer after decompression, in bytes.
-    pub max_answer: usize,
+    pub max_response_bytes: usize,
     /// Request bodies from this size on are compressed with gzip. None: never.
-    pub compress_from: Option<usize>,
+    pub min_compressed_bytes: Option<usize>,
     /// Credential files are read again after this time, and at once when the engine answers 401.
-    pub credentials_every: Duration,
+    pub credentials_interval: Duration,
 }
 
 /// Proxy between the client and the nodes.
@@ -47,7 +47,7 @@ pub struct Address(Url);
 
 impl ClientOptions {
     /// Options for the engine that the cache's configuration names.
-    pub fn of(engine: &OpenSearchOptions) -> Result<Self, ClientError> {
+    pub fn from_store_options(engine: &OpenSearchOptions) -> Result<Self, ClientError> {
         let client = Self::new(Address::parse_all(engine.urls.iter().map(String::as_str))?);
         let credentials = match (&engine.credentials_dir, &engine.ca_file) {
             (None, None) => client.credentials,
@@ -63,12 +63,12 @@ impl ClientOptions {
             hosts,
             credentials: CredentialSource::Fixed(super::Credentials::default()),
             proxy: ProxyChoice::default(),
-            local_addresses: true,
+            allow_local_addresses: true,
             connect_timeout: Duration::from_secs(5),
-            deadline: Duration::from_secs(60),
-            max_answer: 64 << 20,
-            compress_from: Some(1024),
-            credentials_every: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            max_response_bytes: 64 << 20,
+            min_compressed_bytes: Some(1024),
+            credentials_interval: Duration::from_secs(10),
         }
     }
 }

@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 /// Resolves names with the system resolver and refuses those with a loopback, link-local, unspecified or multicast address.
 /// A name is checked for each connection, because it may resolve to different addresses over time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RemoteOnly;
+pub(super) struct RemoteOnlyResolver;
 
-impl Resolve for RemoteOnly {
+impl Resolve for RemoteOnlyResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            match refusal(name.as_str(), &found) {
+            match find_refusal(name.as_str(), &found) {
                 Some(reason) => Err(reason.into()),
                 None => Ok(Box::new(found.into_iter()) as Addrs),
             }
@@ -22,7 +22,7 @@ impl Resolve for RemoteOnly {
 }
 
 /// Reason to refuse the addresses of a name. Pure.
-fn refusal(name: &str, found: &[SocketAddr]) -> Option<String> {
+fn find_refusal(name: &str, found: &[SocketAddr]) -> Option<String> {
     let (address, kind) = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)))?;
     Some(format!("{name} resolves to {address}, a {kind} address; set --allow-local-endpoints to allow it"))
 }
@@ -40,7 +40,7 @@ mod tests {
     #[case(&[], None)]
     fn names_of_this_host_are_refused(#[case] found: &[&str], #[case] expected: Option<&str>) {
         let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
-        let refused = refusal("search", &found);
+        let refused = find_refusal("search", &found);
         assert_eq!(refused.is_some(), expected.is_some());
         assert!(refused.unwrap_or_default().contains(expected.unwrap_or_default()));
     }

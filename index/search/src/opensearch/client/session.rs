@@ -3,7 +3,7 @@
 use super::credentials::{CredentialSource, Credentials};
 use super::error::ClientError;
 use super::options::{ClientOptions, ProxyChoice};
-use super::resolver::RemoteOnly;
+use super::resolver::RemoteOnlyResolver;
 use http::HeaderValue;
 
 /// Connection pool that trusts the CA of the credentials and presents their client certificate.
@@ -35,8 +35,8 @@ impl Session {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(options.connect_timeout)
             .user_agent(concat!("crowsnest/", env!("CARGO_PKG_VERSION")));
-        if !options.local_addresses {
-            builder = builder.dns_resolver(std::sync::Arc::new(RemoteOnly));
+        if !options.allow_local_addresses {
+            builder = builder.dns_resolver(std::sync::Arc::new(RemoteOnlyResolver));
         }
         builder = match &options.proxy {
             ProxyChoice::Environment => builder,

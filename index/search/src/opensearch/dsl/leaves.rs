@@ -1,15 +1,15 @@
 //! Translation of single conditions (leaves of a [`Match`]) to queries.
 
 use super::Translator;
-use super::query::{self, MAX_BEGINNING, MAX_EXPANSIONS, Query};
+use super::query::{self, MAX_EXPANSIONS, MAX_PREFIX_BYTES, Query};
 use crate::opensearch::edits;
-use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, SAID};
+use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, MESSAGE_LINES};
 use crate::opensearch::model::{
-    Key, MAX_CHUNK, MOST_EDITS, Match, Number, Test, Word, begins_terms, chunks,
+    Key, MAX_CHUNK, MAX_EDITS, Match, Number, Test, Word, chunks, matches_by_prefix,
     score::{ANYTHING, CONTENT as IN_CONTENT, MESSAGE as IN_MESSAGE, NAME_EXACT, NAME_PREFIX},
 };
-use crate::opensearch::regex::{RegexError, limited, literal, lucene, wildcard_literal};
-use crate::opensearch::terms::{cut, phrase, token, whole};
+use crate::opensearch::regex::{RegexError, limit_length, literal, lucene, wildcard_literal};
+use crate::opensearch::terms::{lower_term, phrase_windows, token, truncate_term};
 
 /// Maximum number of characters of a wildcard query; longer substrings become regular expressions. Engines refuse a wildcard of
 /// 4,000 characters ("more than 10000 effort"). Elasticsearch 8.19 refuses regular expressions that repeat one character 1,000
@@ -17,19 +17,19 @@ use crate::opensearch::terms::{cut, phrase, token, whole};
 const MAX_WILDCARD: usize = 128;
 /// Maximum length of words whose fuzzy matches are expressed as a regular expression. A fuzzy query limits the distance by the
 /// word's length, so it may miss terms whose distance equals that length.
-const SHORT: usize = 3;
+const MAX_SHORT_WORD: usize = 3;
 
 /// The column and value of a condition that is one value.
 pub(super) fn value(matches: &Match) -> Option<(String, String)> {
     match matches {
-        Match::Word(word, Test::Equals(text)) => Some((fields::word(*word), whole(text))),
+        Match::Word(word, Test::Equals(text)) => Some((fields::word(*word), lower_term(text))),
         Match::Exact(word, text) => Some((fields::word(Word::Exact), exact(*word, text))),
         _ => None,
     }
 }
 
 fn exact(word: Word, text: &str) -> String {
-    cut(&format!("{}={text}", word.name())).to_owned()
+    truncate_term(&format!("{}={text}", word.name())).to_owned()
 }
 
 /// The last word of a phrase, if it is matched as a prefix.
@@ -40,7 +40,7 @@ pub(super) fn phrase_end(matches: &Match) -> Option<String> {
         _ => return None,
     };
     match chunks.as_slice() {
-        [_, .., last] if begins_terms(last) => Some(token(last).into_owned()),
+        [_, .., last] if matches_by_prefix(last) => Some(token(last).into_owned()),
         _ => None,
     }
 }
@@ -56,26 +56,26 @@ impl Translator<'_> {
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => self.bare_regex(pattern),
             Match::Fuzzy(word, distance) => {
-                let distance = (*distance).min(MOST_EDITS);
+                let distance = (*distance).min(MAX_EDITS);
                 let name = self.near(&fields::word(Word::Name), word, distance, true);
                 let inside = self.near(CONTENT, &token(word), distance, true);
-                query::any(vec![query::worth(name, NAME_PREFIX), query::worth(inside, IN_CONTENT)])
+                query::any(vec![query::constant_score(name, NAME_PREFIX), query::constant_score(inside, IN_CONTENT)])
             }
             Match::Clusters(names) => {
-                query::terms(&fields::word(Word::Cluster), names.iter().map(|name| whole(name).into()).collect())
+                query::terms(&fields::word(Word::Cluster), names.iter().map(|name| lower_term(name).into()).collect())
             }
             Match::Keys(columns, numbers) => {
                 query::any(columns.iter().map(|key: &Key| self.ids(&fields::key(*key), numbers)).collect())
             }
             Match::Ids(numbers) => self.ids(ID, numbers),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => self.query(matches),
-            Match::Path(_) | Match::Reach(_) | Match::Changed(_) | Match::Because(..) => self.query(matches),
+            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Because(..) => self.query(matches),
         }
     }
 
     fn test(&mut self, field: &str, test: &Test) -> Query {
         match test {
-            Test::Equals(text) => query::term(field, &whole(text)),
+            Test::Equals(text) => query::term(field, &lower_term(text)),
             Test::Contains(part) => contains(field, part),
             Test::Regex(pattern) => self.pattern(pattern, |pattern| query::regexp(field, pattern)),
             Test::Near(word, distance, begins) => self.near(field, word, *distance, *begins),
@@ -99,14 +99,14 @@ impl Translator<'_> {
 
     /// Terms within an edit distance of a word; with `begins`, terms with a prefix within that distance.
     fn near(&mut self, field: &str, word: &str, distance: u8, begins: bool) -> Query {
-        let short = word.chars().nth(SHORT).is_none();
+        let short = word.chars().nth(MAX_SHORT_WORD).is_none();
         match (distance, begins) {
             (0, true) => query::prefix(field, word),
             (0, false) => query::term(field, word),
-            _ if word.len() > MAX_BEGINNING => Query::None,
+            _ if word.len() > MAX_PREFIX_BYTES => Query::None,
             (_, false) if !short => query::fuzzy(field, word, distance),
             // Engines have no fuzzy prefix query.
-            _ => match limited(edits::near(word, distance) + if begins { ".*" } else { "" }) {
+            _ => match limit_length(edits::fuzzy_pattern(word, distance) + if begins { ".*" } else { "" }) {
                 Ok(pattern) => query::regexp(field, &pattern),
                 Err(error) => {
                     self.refuse(&format!("{word}~{distance}"), &error);
@@ -124,13 +124,13 @@ impl Translator<'_> {
         let name = fields::word(Word::Name);
         let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
         let parts = [
-            (query::term(&name, &whole(word)), NAME_EXACT),
-            (query::prefix(&name, cut(word)), NAME_PREFIX),
+            (query::term(&name, &lower_term(word)), NAME_EXACT),
+            (query::prefix(&name, truncate_term(word)), NAME_PREFIX),
             (anywhere(word), ANYTHING),
             (self.message(&chunks), IN_MESSAGE),
             (prefixes(CONTENT, &chunks), IN_CONTENT),
         ];
-        query::any(parts.into_iter().map(|(query, score)| query::worth(query, score)).collect())
+        query::any(parts.into_iter().map(|(query, score)| query::constant_score(query, score)).collect())
     }
 
     fn bare_regex(&mut self, pattern: &str) -> Query {
@@ -141,7 +141,7 @@ impl Translator<'_> {
         };
         self.pattern(pattern, |written| {
             let inside = query::regexp(CONTENT, written);
-            query::any(vec![query::worth(whole(written), ANYTHING), query::worth(inside, IN_CONTENT)])
+            query::any(vec![query::constant_score(whole(written), ANYTHING), query::constant_score(inside, IN_CONTENT)])
         })
     }
 
@@ -154,11 +154,11 @@ impl Translator<'_> {
         }
         let lines: Vec<_> = chunks.iter().map(|chunk| token(chunk)).collect();
         let lines = lines.join("\n");
-        if !begins_terms(last) {
-            return query::phrase(SAID, &lines);
+        if !matches_by_prefix(last) {
+            return query::phrase(MESSAGE_LINES, &lines);
         }
-        if !self.known.wide.contains(&*token(last)) {
-            return query::phrase_prefix(SAID, &lines, chunks.len());
+        if !self.known.wide_phrase_ends.contains(&*token(last)) {
+            return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
         let widely = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
         self.notices.insert(format!("{widely}: messages that contain all of its words in any order are returned"));
@@ -171,7 +171,7 @@ fn prefixes(field: &str, chunks: &[String]) -> Query {
     if chunks.is_empty() {
         return Query::None;
     }
-    let prefixes = chunks.iter().map(|chunk| match begins_terms(chunk) {
+    let prefixes = chunks.iter().map(|chunk| match matches_by_prefix(chunk) {
         true => query::prefix(field, &token(chunk)),
         false => query::term(field, &token(&chunk.to_lowercase())),
     });
@@ -180,7 +180,7 @@ fn prefixes(field: &str, chunks: &[String]) -> Query {
 
 /// Substring of any value that bare words are searched in.
 fn anywhere(part: &str) -> Query {
-    match phrase(part) {
+    match phrase_windows(part) {
         Some(windows) => query::phrase(GRAMS, &windows),
         None => query::prefix(GRAMS, &token(part)),
     }

@@ -41,9 +41,9 @@ pub enum DslError {
 
 /// Facts found by earlier requests, which a translation depends on.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct TranslationInputs {
     /// Last words of phrases that begin more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
-    pub wide: BTreeSet<String>,
+    pub wide_phrase_ends: BTreeSet<String>,
     /// Records of [`Translated::examine`] whose manifests were read and meet the condition.
     pub examined: Option<Numbers>,
 }
@@ -53,14 +53,14 @@ pub struct Known {
 pub struct Translated {
     pub query: Query,
     /// Records whose manifests must be read, because their indexed path terms do not decide the condition. The query matches
-    /// only those that are in [`Known::examined`].
+    /// only those that are in [`TranslationInputs::examined`].
     pub examine: Option<Query>,
     /// Remarks on the answer: unsupported patterns, phrases that are matched more widely.
     pub notices: BTreeSet<String>,
 }
 
 /// Translates a condition whose relations and changes have been resolved. Unresolved ones match every document.
-pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError> {
+pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translated, DslError> {
     let mut translator = Translator { known, notices: BTreeSet::new(), largest: 0 };
     let (query, examine) = translator.query_with_paths(matches);
     let checked = [Some(&query), examine.as_ref()];
@@ -81,12 +81,12 @@ pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError>
 /// True if terms of paths decide the condition, except for the objects of [`Translated::examine`], and the query is within
 /// the engine's limits.
 pub fn decides_paths(matches: &Match) -> bool {
-    let known = Known { examined: Some(Arc::new(BTreeSet::from([0]))), ..Known::default() };
-    unsure(matches).is_some() && translate(matches, &known).is_ok()
+    let known = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
+    undecided(matches).is_some() && translate(matches, &known).is_ok()
 }
 
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
-/// [`Known::wide`].
+/// [`TranslationInputs::wide_phrase_ends`].
 pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
     let ends = std::cell::RefCell::new(BTreeSet::new());
     matches.contains(&|part| {
@@ -97,7 +97,7 @@ pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
 }
 
 struct Translator<'k> {
-    known: &'k Known,
+    known: &'k TranslationInputs,
     notices: BTreeSet<String>,
     /// Values of the largest leaf.
     largest: usize,
@@ -110,22 +110,22 @@ impl Translator<'_> {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
         }
-        let loosened = self.query(&matches.loosened());
-        let Some(unsure) = unsure(matches) else {
+        let without_paths = self.query(&matches.without_paths());
+        let Some(undecided) = undecided(matches) else {
             // The path terms do not decide the condition for any document.
-            let found = query::all(vec![loosened.clone(), self.examined()]);
-            return (found, Some(loosened));
+            let found = query::all(vec![without_paths.clone(), self.examined_records()]);
+            return (found, Some(without_paths));
         };
-        let sure = query::all(vec![self.query(matches), query::not(unsure.clone())]);
-        let examine = query::all(vec![loosened.clone(), unsure]);
-        let found = query::unscored(query::any(vec![sure, self.examined()]));
-        match loosened.score_is_zero() {
+        let sure = query::all(vec![self.query(matches), query::not(undecided.clone())]);
+        let examine = query::all(vec![without_paths.clone(), undecided]);
+        let found = query::unscored(query::any(vec![sure, self.examined_records()]));
+        match without_paths.score_is_zero() {
             true => (found, Some(examine)),
-            false => (query::all(vec![loosened, found]), Some(examine)),
+            false => (query::all(vec![without_paths, found]), Some(examine)),
         }
     }
 
-    fn examined(&mut self) -> Query {
+    fn examined_records(&mut self) -> Query {
         match &self.known.examined {
             Some(ids) => self.ids(ID, ids),
             None => Query::None,
@@ -141,7 +141,7 @@ impl Translator<'_> {
             Match::Not(inner) => query::not(self.query(inner)),
             Match::Because(_, _, inner) => self.query(inner),
             // Resolved before. Unresolved ones must not hide anything.
-            Match::Reach(_) | Match::Changed(_) => Query::All,
+            Match::Relation(_) | Match::Changed(_) => Query::All,
             Match::Path(path) => path_query(path).map_or(Query::All, |path| path.query),
             leaf => self.leaf(leaf),
         }
@@ -179,12 +179,12 @@ pub fn signed(number: u64) -> i64 {
 }
 
 /// Query for objects whose indexed path terms are incomplete; `None` if a path cannot be decided by terms at all.
-fn unsure(matches: &Match) -> Option<Query> {
+fn undecided(matches: &Match) -> Option<Query> {
     let (queries, all) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
     matches.contains(&|part| {
         if let Match::Path(path) = part {
             match path_query(path) {
-                Some(path) => queries.borrow_mut().extend(path.unsure),
+                Some(path) => queries.borrow_mut().extend(path.undecided),
                 None => all.set(false),
             }
         }

@@ -11,7 +11,7 @@ pub const MAX_EXPANSIONS: usize = 4_096;
 
 /// Maximum length of a prefix in bytes. Lucene rejects automata deeper than 1,000 states (400 `input automaton is too large`); no
 /// term that is searched by prefix is that long.
-pub const MAX_BEGINNING: usize = 900;
+pub const MAX_PREFIX_BYTES: usize = 900;
 
 /// One end of a range.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub enum Query {
     /// At least one condition must hold.
     Or(Vec<Query>),
     /// A constant score for matching documents.
-    Worth(Box<Query>, f32),
+    ConstantScore(Box<Query>, f32),
 }
 
 pub fn term(field: &str, value: &str) -> Query {
@@ -57,7 +57,7 @@ pub fn exists(field: &str) -> Query {
 }
 
 pub fn prefix(field: &str, value: &str) -> Query {
-    match value.len() > MAX_BEGINNING {
+    match value.len() > MAX_PREFIX_BYTES {
         true => Query::None,
         false => Query::Leaf(json!({"prefix": {field: value}}), 1),
     }
@@ -166,15 +166,15 @@ pub fn unscored(query: Query) -> Query {
     }
 }
 
-pub fn worth(query: Query, score: f32) -> Query {
-    if query == Query::None { query } else { Query::Worth(Box::new(query), score) }
+pub fn constant_score(query: Query, score: f32) -> Query {
+    if query == Query::None { query } else { Query::ConstantScore(Box::new(query), score) }
 }
 
 impl Query {
     /// True if hits of this query have the score 0.
     pub fn score_is_zero(&self) -> bool {
         match self {
-            Self::Worth(..) => false,
+            Self::ConstantScore(..) => false,
             Self::Or(parts) => parts.iter().all(Self::score_is_zero),
             Self::And { scored, .. } => scored.is_empty(),
             Self::All | Self::None | Self::Leaf(..) => true,
@@ -186,7 +186,7 @@ impl Query {
         match self {
             Self::All | Self::None => 1,
             Self::Leaf(_, clauses) => *clauses,
-            Self::Worth(inner, _) => inner.clauses(),
+            Self::ConstantScore(inner, _) => inner.clauses(),
             Self::Or(parts) => parts.iter().map(Self::clauses).sum(),
             Self::And { scored, filter, excluded } => {
                 scored.iter().chain(filter).chain(excluded).map(Self::clauses).sum()
@@ -199,16 +199,16 @@ impl Query {
         let deepest = |parts: &mut dyn Iterator<Item = &Self>| 1 + parts.map(Self::depth).max().unwrap_or_default();
         match self {
             Self::All | Self::None | Self::Leaf(..) => 0,
-            Self::Worth(inner, _) => inner.depth(),
+            Self::ConstantScore(inner, _) => inner.depth(),
             Self::Or(parts) => deepest(&mut parts.iter()),
             Self::And { scored, filter, excluded } => deepest(&mut scored.iter().chain(filter).chain(excluded)),
         }
     }
 
-    /// JSON of the query with constant scores for its [`Query::Worth`] parts; other parts score 0.
+    /// JSON of the query with constant scores for its [`Query::ConstantScore`] parts; other parts score 0.
     pub fn scored(&self) -> Value {
         match self {
-            Self::Worth(inner, score) => json!({"constant_score": {"filter": inner.filter(), "boost": score}}),
+            Self::ConstantScore(inner, score) => json!({"constant_score": {"filter": inner.filter(), "boost": score}}),
             _ if self.score_is_zero() => json!({"constant_score": {"filter": self.filter(), "boost": 0.0}}),
             Self::Or(parts) => json!({"bool": {"should": list(parts, Self::scored)}}),
             Self::And { scored, filter, excluded } => conjunction(list(scored, Self::scored), filter, excluded),
@@ -222,7 +222,7 @@ impl Query {
             Self::All => json!({"match_all": {}}),
             Self::None => json!({"match_none": {}}),
             Self::Leaf(leaf, _) => leaf.clone(),
-            Self::Worth(inner, _) => inner.filter(),
+            Self::ConstantScore(inner, _) => inner.filter(),
             Self::Or(parts) => json!({"bool": {"should": list(parts, Self::filter)}}),
             Self::And { scored, filter, excluded } => {
                 let filter: Vec<Self> = scored.iter().chain(filter).cloned().collect();
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn parts_that_score_nothing_add_nothing() {
-        let mixed = any(vec![worth(term("a", "1"), 40.0), term("b", "2")]);
+        let mixed = any(vec![constant_score(term("a", "1"), 40.0), term("b", "2")]);
         let scored = mixed.scored();
         assert_eq!(scored["bool"]["should"][1]["constant_score"]["boost"], 0.0);
         let all = all(vec![mixed, not(term("c", "3")), term("d", "4"), Query::All]);
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(all(vec![Query::All, leaf()]), leaf());
         assert_eq!(all(vec![Query::None, leaf()]), Query::None);
         assert_eq!(not(not(leaf())), leaf());
-        assert!(not(not(worth(leaf(), 1.0))).score_is_zero(), "nothing scores inside of a negation");
+        assert!(not(not(constant_score(leaf(), 1.0))).score_is_zero(), "nothing scores inside of a negation");
         assert_eq!(all(Vec::new()), Query::All);
-        assert!(matches!(any(vec![Query::All, worth(leaf(), 1.0)]), Query::Or(_)));
+        assert!(matches!(any(vec![Query::All, constant_score(leaf(), 1.0)]), Query::Or(_)));
     }
 }

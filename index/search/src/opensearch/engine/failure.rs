@@ -50,12 +50,12 @@ impl Failure {
     }
 
     /// The remark for the caller, which names no node. Fails if the answer cannot be read.
-    pub fn notice(self) -> Result<String, Error> {
+    pub fn into_notice(self) -> Result<String, Error> {
         let error = match self {
-            Self::Client(ClientError::Deadline { .. }) => return Self::Deadline.notice(),
+            Self::Client(ClientError::Deadline { .. }) => return Self::Deadline.into_notice(),
             Self::Client(error) => error,
             Self::Store(error) => return Err(error),
-            Self::Response(_) => return Err(self.error()),
+            Self::Response(_) => return Err(self.into_error()),
             other => return Ok(other.to_string()),
         };
         tracing::warn!(error = error.chain(), "a search in the search engine failed");
@@ -72,7 +72,7 @@ impl Failure {
     }
 
     /// For methods without an incomplete result.
-    pub fn error(self) -> Error {
+    pub fn into_error(self) -> Error {
         match self {
             Self::Deadline | Self::Incomplete | Self::Partial(_) => Error::Incomplete,
             Self::Store(error) => error,
@@ -111,6 +111,6 @@ mod tests {
     #[case::too_deep(DslError::Depth(30).into(), Some("the expanded query is nested 30 levels deep; the search engine accepts at most 18"))]
     #[case::unreadable(Failure::Response(ResponseError::Missing("a facet")), None)]
     fn notices_name_no_node(#[case] failure: Failure, #[case] expected: Option<&str>) {
-        assert_eq!(failure.notice().ok().as_deref(), expected);
+        assert_eq!(failure.into_notice().ok().as_deref(), expected);
     }
 }

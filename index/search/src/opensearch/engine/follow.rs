@@ -18,13 +18,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum time between two measurements of the lag.
-const PERIOD: Duration = Duration::from_secs(1);
+const MAX_MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval and timeout of measurements of the index's size.
-const SIZE_PERIOD: Duration = Duration::from_secs(60);
-const SIZE_DEADLINE: Duration = Duration::from_secs(2);
+const SIZE_INTERVAL: Duration = Duration::from_secs(60);
+const SIZE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Task that follows the progress of a writer.
-pub(super) struct Follower {
+pub(super) struct ProgressFollower {
     pub writer: Arc<Writer<StoreSource>>,
     pub client: Arc<Client>,
     pub alias: String,
@@ -33,7 +33,7 @@ pub(super) struct Follower {
     /// See [`crate::engine::EngineContext::committed`].
     pub committed: Arc<AtomicU64>,
     pub searchable: watch::Sender<Seq>,
-    pub trouble: watch::Sender<Option<String>>,
+    pub write_failure: watch::Sender<Option<String>>,
     /// Size of the index and its replicas in bytes.
     pub size: watch::Sender<Option<u64>>,
     /// Minimum time between two refreshes.
@@ -41,7 +41,7 @@ pub(super) struct Follower {
 }
 
 #[derive(Deserialize)]
-struct Refreshed {
+struct RefreshResponse {
     #[serde(rename = "_shards")]
     shards: Shards,
 }
@@ -52,7 +52,7 @@ struct Shards {
     failed: u64,
 }
 
-impl Follower {
+impl ProgressFollower {
     /// Runs until stopped.
     pub async fn run(self, stop: CancellationToken) {
         let mut progress = self.writer.watch();
@@ -80,7 +80,7 @@ impl Follower {
             self.metrics.text_lag_seconds.set(clock.tick(Instant::now(), latest, found).as_secs());
             before = now;
             if measure_at <= Instant::now() {
-                measure_at = Instant::now() + SIZE_PERIOD;
+                measure_at = Instant::now() + SIZE_INTERVAL;
                 match stop.run_until_cancelled(self.measure()).await {
                     None => return,
                     Some(Ok(bytes)) => drop(self.size.send_replace(bytes)),
@@ -89,7 +89,7 @@ impl Follower {
             }
             let pause = async {
                 tokio::time::sleep(self.interval).await;
-                drop(tokio::time::timeout(PERIOD, progress.changed()).await);
+                drop(tokio::time::timeout(MAX_MEASURE_INTERVAL, progress.changed()).await);
             };
             if stop.run_until_cancelled(pause).await.is_none() {
                 return;
@@ -108,13 +108,13 @@ impl Follower {
             (&self.metrics.text_bulk_microseconds, now.round_microseconds, before.round_microseconds),
         ];
         counted.into_iter().for_each(|(counter, now, before)| counter.add(now.saturating_sub(before)));
-        let trouble = match &now.state {
+        let write_failure = match &now.state {
             State::Waiting { reason } => Some(reason.clone()),
             _ => None,
         };
-        self.trouble.send_if_modified(|known| {
-            let other = *known != trouble;
-            *known = trouble;
+        self.write_failure.send_if_modified(|known| {
+            let other = *known != write_failure;
+            *known = write_failure;
             other
         });
     }
@@ -122,7 +122,7 @@ impl Follower {
     /// Size of the index and its replicas in bytes; None if the response lacks it.
     async fn measure(&self) -> Result<Option<u64>, ClientError> {
         let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
-        let answer = self.client.send(&Request { deadline: Some(SIZE_DEADLINE), ..Request::get(path) }).await?;
+        let answer = self.client.send(&Request { timeout: Some(SIZE_TIMEOUT), ..Request::get(path) }).await?;
         let stats: Value = serde_json::from_slice(&answer.body)
             .map_err(|source| ClientError::Unreadable { operation: "the size of the index", source })?;
         Ok(stats.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64))
@@ -131,7 +131,7 @@ impl Follower {
     /// Makes all written documents visible to searches. Returns false if a shard failed to refresh.
     async fn refresh(&self) -> Result<bool, ClientError> {
         let answer = self.client.send(&Request::new(Method::POST, format!("/{}/_refresh", self.alias))).await?;
-        let refreshed: Refreshed = serde_json::from_slice(&answer.body)
+        let refreshed: RefreshResponse = serde_json::from_slice(&answer.body)
             .map_err(|source| ClientError::Unreadable { operation: "a refresh", source })?;
         Ok(refreshed.shards.failed == 0)
     }

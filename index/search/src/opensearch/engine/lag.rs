@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 /// Samples are kept at a distance of at least the lag divided by this, so that an hour of lag takes a few hundred samples and a
 /// week about a thousand.
-const RESOLUTION: u32 = 128;
+const LAG_RESOLUTION: u32 = 128;
 
 /// Samples of the newest change, oldest first: the time at which it was first seen, and the newest seq until the next sample.
-/// The lag is never underestimated, and overestimated by at most its greatest value divided by [`RESOLUTION`].
+/// The lag is never underestimated, and overestimated by at most its greatest value divided by [`LAG_RESOLUTION`].
 #[derive(Debug, Default)]
 pub(super) struct LagClock {
     samples: VecDeque<(Instant, u64)>,
@@ -17,7 +17,7 @@ pub(super) struct LagClock {
 impl LagClock {
     /// Records the newest seq and the newest searchable seq. Returns the lag.
     pub fn tick(&mut self, now: Instant, latest: u64, searchable: u64) -> Duration {
-        let step = self.samples.front().map(|(since, _)| now.saturating_duration_since(*since) / RESOLUTION);
+        let step = self.samples.front().map(|(since, _)| now.saturating_duration_since(*since) / LAG_RESOLUTION);
         match self.samples.back_mut() {
             Some((_, seen)) if *seen >= latest => {}
             Some((at, seen)) if step.is_some_and(|step| now.saturating_duration_since(*at) < step) => *seen = latest,
@@ -57,6 +57,6 @@ mod tests {
         assert!(clock.samples.len() < 1_200, "{}", clock.samples.len());
         // Caught up to the first half.
         let lag = clock.tick(start + Duration::from_secs(DAY), 100 * (DAY + 1), 50 * DAY).as_secs();
-        assert!((DAY / 2..DAY / 2 + 2 * DAY / u64::from(RESOLUTION)).contains(&lag), "{lag}");
+        assert!((DAY / 2..DAY / 2 + 2 * DAY / u64::from(LAG_RESOLUTION)).contains(&lag), "{lag}");
     }
 }

@@ -1,8 +1,8 @@
 //! Ids and keys of all matching documents, read page by page in the order of their ids.
 
-use super::{Condition, Failure, OpenSearchEngine, remarks, timeout};
+use super::{Condition, Failure, OpenSearchEngine, partial_notices, timeout};
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MOST_NUMBERS, SearchContext};
+use crate::engine::{Lookup, MAX_NUMBERS, SearchContext};
 use crate::opensearch::fields::{self, ID};
 use crate::opensearch::request::MAX_PAGE;
 use crate::opensearch::response::{EngineHit, Page, ResponseError};
@@ -25,7 +25,7 @@ impl OpenSearchEngine {
         };
         if let Err(failure) = read {
             lookup.incomplete = true;
-            lookup.notices.insert(failure.notice()?);
+            lookup.notices.insert(failure.into_notice()?);
         }
         Ok(lookup)
     }
@@ -57,9 +57,9 @@ impl OpenSearchEngine {
             if let Some(after) = after.take() {
                 body["search_after"] = json!([after]);
             }
-            let page = Page::read(&self.search(&Self::path(&filter), &body, context.deadline).await?)?;
+            let page = Page::parse(&self.search(&Self::path(&filter), &body, context.deadline).await?)?;
             lookup.incomplete |= !page.partial.is_empty();
-            lookup.notices.extend(remarks(&page.partial));
+            lookup.notices.extend(partial_notices(&page.partial));
             for hit in &page.hits {
                 match names {
                     Some(_) => lookup.numbers.extend(hit.fields.values().flatten().map(|key| key.cast_unsigned())),
@@ -69,7 +69,7 @@ impl OpenSearchEngine {
             if page.hits.len() < MAX_PAGE {
                 return Ok(());
             }
-            if lookup.numbers.len() >= MOST_NUMBERS {
+            if lookup.numbers.len() >= MAX_NUMBERS {
                 lookup.incomplete = true;
                 return Ok(());
             }

@@ -5,21 +5,21 @@
 
 mod failure;
 mod follow;
+mod index_cache;
 mod lag;
 mod lookup;
 mod open;
 mod report;
 mod scan;
-mod serving;
 
-use super::aggregations::{Count, MAX_VALUES, count_ends, count_terms, wide_ends};
+use super::aggregations::{CountedField, MAX_VALUES, count_terms, find_wide_ends, phrase_end_searches};
 use super::client::{Client, Request};
 use super::dsl::query::{self, Query};
-use super::dsl::{Known, decides_paths, phrase_ends, translate};
+use super::dsl::{TranslationInputs, decides_paths, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
-use super::response::{Partial, SearchResponse, read_buckets};
+use super::response::{Partial, SearchResponse, parse_buckets};
 use super::scope;
 use super::source::StoreSource;
 use super::writer::{Writer, WriterError};
@@ -28,7 +28,7 @@ use crate::collect::terms::{TermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::{Facet, Key, Word};
 use crate::engine::{Backend, Engine, EngineWriter, Lookup, Scan, SearchContext};
-use crate::execute::CUT;
+use crate::execute::TRUNCATED;
 use crate::execute::examine::{Examined, Examiner};
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
@@ -39,10 +39,10 @@ use crowsnest_store::metrics::Metrics;
 use crowsnest_store::{Error, Seq};
 use failure::Failure;
 use http::Method;
+use index_cache::SearchIndexCache;
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use serving::Serving;
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -54,21 +54,21 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 pub(crate) const BACKEND: Backend =
     Backend { name: "opensearch", open: |opening| Box::pin(open::open(opening)), local: None };
 
-/// Terms that are counted in a request for all terms: an engine refuses more than 65,535 buckets.
-const MAX_COUNTED: usize = 10_000;
-/// Scopes of one cluster.
+/// Maximum number of terms counted in a request for all terms: an engine refuses more than 65,535 buckets.
+const MAX_COUNTED_TERMS: usize = 10_000;
+/// Maximum number of scopes of one cluster.
 const MAX_SCOPES: usize = 50_000;
-/// Time for requests that have no deadline of their own.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of requests without a deadline.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Searches through the alias of an index that a writer keeps equal to the store.
 #[derive(Debug)]
 struct OpenSearchEngine {
     client: Arc<Client>,
-    serving: Serving,
+    index_cache: SearchIndexCache,
     states: Arc<States>,
     searchable: watch::Receiver<Seq>,
-    trouble: watch::Receiver<Option<String>>,
+    write_failure: watch::Receiver<Option<String>>,
     /// Points in time to close.
     closing: mpsc::Sender<String>,
     writer: Arc<Writer<StoreSource>>,
@@ -89,10 +89,10 @@ struct Condition {
     notices: BTreeSet<String>,
 }
 
-/// Remark on answers of an index that another version has filled.
+/// Remark on responses of an index that was filled by another version.
 const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
-/// Maximum number of cached examinations, for further requests of the same searches.
-const REMEMBERED: NonZero<usize> = NonZero::new(32).expect("not zero");
+/// Maximum number of cached examinations, reused by further requests of the same searches.
+const EXAMINED_CACHE_SIZE: NonZero<usize> = NonZero::new(32).expect("not zero");
 
 impl Condition {
     /// The condition for requests that need no scores.
@@ -104,12 +104,12 @@ impl Condition {
 impl OpenSearchEngine {
     /// Sends a search of the index and returns the body of the answer. `path` follows the name of the index.
     async fn search(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
-        let answering = self.serving.index().await?;
-        match self.exchange(&format!("/{}{path}", answering.index), body, deadline).await {
+        let searched = self.index_cache.index().await?;
+        match self.exchange(&format!("/{}{path}", searched.index), body, deadline).await {
             Err(failure) if failure.is_missing_index() => {
-                self.serving.forget(&answering);
-                let answering = self.serving.index().await?;
-                self.exchange(&format!("/{}{path}", answering.index), body, deadline).await
+                self.index_cache.forget(&searched);
+                let searched = self.index_cache.index().await?;
+                self.exchange(&format!("/{}{path}", searched.index), body, deadline).await
             }
             other => other,
         }
@@ -123,7 +123,7 @@ impl OpenSearchEngine {
         let request = Request::new(Method::POST, path);
         // Elasticsearch refuses a body where it expects none.
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let request = Request { deadline: Some(left), ..request };
+        let request = Request { timeout: Some(left), ..request };
         let began = Instant::now();
         let answer = tokio::time::timeout(left, self.client.send(&request)).await;
         self.metrics.text_queries.add(1);
@@ -143,7 +143,7 @@ impl OpenSearchEngine {
         let mut rights = context.rights.lock();
         let mut collections = BTreeSet::new();
         if !rights.is_unlimited() {
-            self.states.each(|key, _| collections.extend([key.clone()]));
+            self.states.for_each(|key, _| collections.extend([key.clone()]));
         }
         rights.scope_terms(&collections)
     }
@@ -151,23 +151,23 @@ impl OpenSearchEngine {
     /// Translates a condition, reads manifests where the engine needs them, and adds the caller's rights.
     async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
         let rights = scope::filter(self.scope_terms(context))?;
-        let mut known = Known::default();
-        for (ends, body) in count_ends(&phrase_ends(matches)) {
+        let mut known = TranslationInputs::default();
+        for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
             let answer = self.search("/_search", &body, context.deadline).await?;
-            known.wide.extend(wide_ends(&ends, &serde_json::from_slice(&answer)?));
+            known.wide_phrase_ends.extend(find_wide_ends(&ends, &serde_json::from_slice(&answer)?));
         }
         let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
         let mut translated = translate(matches, &known)?;
-        if let Some(unsure) = translated.examine.take() {
-            let examined = self.examined(context, matches, unsure, &condition.rights).await?;
-            condition.incomplete = examined.cut;
-            condition.notices.extend(examined.cut.then(|| CUT.to_owned()));
+        if let Some(undecided) = translated.examine.take() {
+            let examined = self.examine(context, matches, undecided, &condition.rights).await?;
+            condition.incomplete = examined.truncated;
+            condition.notices.extend(examined.truncated.then(|| TRUNCATED.to_owned()));
             known.examined = Some(Arc::clone(&examined.ids));
             translated = translate(matches, &known)?;
         }
         condition.matches = translated.query;
         condition.notices.extend(translated.notices);
-        if self.serving.index().await?.is_outdated {
+        if self.index_cache.index().await?.is_outdated {
             condition.incomplete = true;
             condition.notices.insert(OUTDATED.to_owned());
         }
@@ -176,23 +176,24 @@ impl OpenSearchEngine {
 
     /// Reads the manifests of candidates that path terms cannot decide. The result is kept for the other requests of the same
     /// search.
-    async fn examined(
+    async fn examine(
         &self,
         context: &SearchContext,
         matches: &Match,
-        unsure: Query,
+        undecided: Query,
         rights: &Query,
     ) -> Result<Arc<Examined>, Failure> {
-        let unsure = Condition { rights: rights.clone(), matches: unsure, incomplete: false, notices: BTreeSet::new() };
-        let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", unsure.filter()).as_bytes()));
+        let undecided =
+            Condition { rights: rights.clone(), matches: undecided, incomplete: false, notices: BTreeSet::new() };
+        let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", undecided.filter()).as_bytes()));
         if let Some(known) = self.examined_cache.lock().get(&key) {
             return Ok(Arc::clone(known));
         }
         let mut candidates = Lookup::default();
-        self.read_all(context, unsure, None, &mut candidates).await?;
+        self.read_all(context, undecided, None, &mut candidates).await?;
         let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
         let mut examined = examined.map_err(Failure::Store)?;
-        examined.cut |= candidates.incomplete;
+        examined.truncated |= candidates.incomplete;
         let examined = Arc::new(examined);
         self.examined_cache.lock().put(key, Arc::clone(&examined));
         Ok(examined)
@@ -205,8 +206,8 @@ impl OpenSearchEngine {
         request: &TopHitsRequest,
     ) -> Result<TopHits, Failure> {
         let Condition { rights, matches, incomplete, notices } = self.condition(context, matches).await?;
-        let order = Order::of(&request.sort, &request.world)?;
-        let counts: Vec<Count> = request.facets.iter().map(|facet| Count::Facet(*facet)).collect();
+        let order = Order::new(&request.sort, &request.facts)?;
+        let counts: Vec<CountedField> = request.facets.iter().map(|facet| CountedField::Facet(*facet)).collect();
         let search = Search {
             matches: &matches,
             rights: Some(&rights),
@@ -218,7 +219,7 @@ impl OpenSearchEngine {
         };
         let body = search.body()?;
         let answer = self.search(&Self::path(&body["query"]), &body, context.deadline).await?;
-        let mut top = top_hits(request, SearchResponse::read(&search, &answer)?, notices);
+        let mut top = top_hits(request, SearchResponse::parse(&search, &answer)?, notices);
         top.incomplete |= incomplete;
         Ok(top)
     }
@@ -228,14 +229,14 @@ impl OpenSearchEngine {
         context: &SearchContext,
         condition: &Condition,
         aggregation: Value,
-    ) -> Result<Counted, Failure> {
+    ) -> Result<TermAggregation, Failure> {
         let filter = condition.filter();
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation,
             "timeout": format!("{}ms", timeout(context.deadline).as_millis().max(1))});
         let answer = self.search(&Self::path(&filter), &body, context.deadline).await?;
-        let (buckets, partial) = read_buckets(&answer)?;
+        let (buckets, partial) = parse_buckets(&answer)?;
         let (terms, incomplete) = buckets.terms();
-        Ok(Counted { terms, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
+        Ok(TermAggregation { terms, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
     }
 
     async fn count_terms(
@@ -254,22 +255,22 @@ impl OpenSearchEngine {
             return Ok(TermCounts { incomplete: true, ..TermCounts::default() });
         };
         let condition = self.condition(context, matches).await?;
-        let size = request.most.unwrap_or(MAX_COUNTED);
-        let Counted { terms, incomplete } =
+        let size = request.limit.unwrap_or(MAX_COUNTED_TERMS);
+        let TermAggregation { terms, incomplete } =
             self.count(context, &condition, count_terms(&field, prefix, &request.part, size)).await?;
         let terms = terms.into_iter().map(|(term, count)| (format!("{own}{term}"), count));
         let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.part));
         // Only the most frequent terms were requested.
-        Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.most.is_none() })
+        Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.limit.is_none() })
     }
 
     async fn scopes_of(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEFAULT_TIMEOUT;
         let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
         let aggregation = count_terms(&fields::facet(Facet::Scope), "", "", MAX_SCOPES);
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation});
         let answer = self.search(&Self::path(&filter), &body, deadline).await?;
-        let (buckets, partial) = read_buckets(&answer)?;
+        let (buckets, partial) = parse_buckets(&answer)?;
         match partial.into_iter().next() {
             Some(partial) => Err(Failure::Partial(partial)),
             None => Ok(buckets.terms().0.into_iter().map(|(scope, _)| scope).collect()),
@@ -278,23 +279,23 @@ impl OpenSearchEngine {
 }
 
 /// Terms of an aggregation.
-struct Counted {
+struct TermAggregation {
     terms: Vec<(String, u64)>,
     incomplete: bool,
 }
 
-/// Time that an engine is given, so that its partial answer arrives before the deadline.
+/// Timeout passed to an engine, so that its partial response arrives before the deadline.
 fn timeout(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).mul_f64(0.9)
 }
 
-fn remarks(partial: &[Partial]) -> impl Iterator<Item = String> + '_ {
+fn partial_notices(partial: &[Partial]) -> impl Iterator<Item = String> + '_ {
     partial.iter().map(|partial| format!("{partial}: some hits may be missing"))
 }
 
 fn top_hits(request: &TopHitsRequest, response: SearchResponse, mut notices: BTreeSet<String>) -> TopHits {
     let SearchResponse { hits, total, more, counts, partial } = response;
-    notices.extend(remarks(&partial));
+    notices.extend(partial_notices(&partial));
     let mut incomplete = !partial.is_empty();
     for (facet, counts) in request.facets.iter().zip(&counts) {
         let field = facet.field();
@@ -321,7 +322,7 @@ impl Engine for OpenSearchEngine {
     ) -> Result<TopHits, Error> {
         self.find(context, matches, request).await.or_else(|failure| {
             let facets = vec![Vec::new(); request.facets.len()];
-            Ok(TopHits { facets, incomplete: true, notices: [failure.notice()?].into(), ..TopHits::default() })
+            Ok(TopHits { facets, incomplete: true, notices: [failure.into_notice()?].into(), ..TopHits::default() })
         })
     }
 
@@ -340,7 +341,7 @@ impl Engine for OpenSearchEngine {
         request: &TermsRequest,
     ) -> Result<TermCounts, Error> {
         self.count_terms(context, matches, request).await.or_else(|failure| {
-            failure.notice()?;
+            failure.into_notice()?;
             Ok(TermCounts { incomplete: true, ..TermCounts::default() })
         })
     }
@@ -351,11 +352,11 @@ impl Engine for OpenSearchEngine {
         matches: &Match,
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Error> {
-        self.begin_scan(context, matches, request).await.map_err(Failure::error)
+        self.begin_scan(context, matches, request).await.map_err(Failure::into_error)
     }
 
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
-        self.scopes_of(cluster).await.map_err(Failure::error)
+        self.scopes_of(cluster).await.map_err(Failure::into_error)
     }
 
     fn decides_paths(&self, matches: &Match) -> bool {
@@ -366,8 +367,8 @@ impl Engine for OpenSearchEngine {
         self.searchable.clone()
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().clone()
+    fn write_failure(&self) -> Option<String> {
+        self.write_failure.borrow().clone()
     }
 
     fn writer(&self) -> Option<EngineWriter> {
@@ -414,7 +415,7 @@ mod tests {
         false,
         Some("only the 1000 most frequent values of kind were counted")
     )]
-    fn answers_say_what_they_lack(
+    fn incomplete_responses_have_notices(
         #[case] response: SearchResponse,
         #[case] incomplete: bool,
         #[case] notice: Option<&str>,

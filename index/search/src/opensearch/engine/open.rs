@@ -1,8 +1,8 @@
 //! Opens the backend: the client, the writer that follows the store, and the engine that searches.
 
-use super::follow::{Follower, close_all};
-use super::serving::Serving;
-use super::{OpenSearchEngine, REMEMBERED};
+use super::follow::{ProgressFollower, close_all};
+use super::index_cache::SearchIndexCache;
+use super::{EXAMINED_CACHE_SIZE, OpenSearchEngine};
 use crate::engine::{EngineContext, EngineHandle};
 use crate::execute::examine::Examiner;
 use crate::opensearch::client::{Client, ClientOptions};
@@ -16,24 +16,24 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Points in time that wait to be closed.
-const CLOSING: usize = 256;
+/// Maximum number of points in time that wait to be closed.
+const CLOSE_QUEUE_LENGTH: usize = 256;
 
 /// Sets up the backend. Sends no request; the worker waits for an unreachable engine.
 pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
     let EngineContext { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } =
         opening;
-    let client = Arc::new(Client::new(ClientOptions::of(&options.opensearch)?).await?);
+    let client = Arc::new(Client::new(ClientOptions::from_store_options(&options.opensearch)?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let examiner = Examiner { store: Arc::clone(&store), permits };
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
     let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
     let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
     let (searchable, seen) = watch::channel(crowsnest_store::Seq(0));
-    let (trouble, known) = watch::channel(None);
+    let (write_failure, known_failure) = watch::channel(None);
     let (size, measured) = watch::channel(None);
-    let (closing, to_close) = mpsc::channel(CLOSING);
-    let follower = Follower {
+    let (closing, to_close) = mpsc::channel(CLOSE_QUEUE_LENGTH);
+    let follower = ProgressFollower {
         writer: Arc::clone(&writer),
         client: Arc::clone(&client),
         alias,
@@ -41,22 +41,22 @@ pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Err
         metrics: Arc::clone(&metrics),
         committed,
         searchable,
-        trouble,
+        write_failure,
         size,
         interval: options.text_commit_interval,
     };
     let engine = OpenSearchEngine {
         client: Arc::clone(&client),
-        serving: Serving::new(Arc::clone(&writer)),
+        index_cache: SearchIndexCache::new(Arc::clone(&writer)),
         states,
         searchable: seen,
-        trouble: known,
+        write_failure: known_failure,
         closing,
         writer: Arc::clone(&writer),
         size: measured,
         metrics,
         examiner,
-        examined_cache: Mutex::new(LruCache::new(REMEMBERED)),
+        examined_cache: Mutex::new(LruCache::new(EXAMINED_CACHE_SIZE)),
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());

@@ -1,6 +1,6 @@
 //! All hits as of one moment: a point in time of the engine, read page by page.
 
-use super::{Failure, OpenSearchEngine, PATIENCE, timeout};
+use super::{DEFAULT_TIMEOUT, Failure, OpenSearchEngine, timeout};
 use crate::collect::TopHitsRequest;
 use crate::engine::{Scan, SearchContext};
 use crate::opensearch::client::{Client, Distribution, Request};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// Time for which a point in time is kept after its last page, above the time that exports wait for a slow reader.
+/// Lifetime of a point in time after its last page; longer than exports wait for a slow reader.
 const KEEP_ALIVE: &str = "6m";
 
 impl OpenSearchEngine {
@@ -32,7 +32,7 @@ impl OpenSearchEngine {
         if condition.incomplete {
             return Err(Failure::Incomplete);
         }
-        let order = Order::of(&request.sort, &request.world)?;
+        let order = Order::new(&request.sort, &request.facts)?;
         let search = Search {
             matches: &condition.matches,
             rights: Some(&condition.rights),
@@ -58,7 +58,7 @@ impl OpenSearchEngine {
             after.push(i64::MAX.into());
         }
         let opened = self.search(&open_path(distribution), &Value::Null, context.deadline).await?;
-        let Opened { id } = serde_json::from_slice(&opened)?;
+        let OpenedPointInTime { id } = serde_json::from_slice(&opened)?;
         let point = PointInTime { id, closing: self.closing.clone() };
         let client = Arc::clone(&self.client);
         let reader = Reader { client, point, body, order, added, left: request.keep, ended: false };
@@ -81,13 +81,13 @@ pub(super) async fn close(client: &Client, id: &str) {
         Distribution::Elasticsearch => ("/_pit", json!({ "id": id })),
     };
     if let Err(error) = client.send(&Request::new(Method::DELETE, path).json(body.to_string())).await {
-        // The engine closes it after the time to keep it.
+        // The engine closes it after its lifetime.
         tracing::debug!(error = error.chain(), "cannot close a point in time of the search engine");
     }
 }
 
 #[derive(Deserialize)]
-struct Opened {
+struct OpenedPointInTime {
     #[serde(alias = "pit_id")]
     id: String,
 }
@@ -101,7 +101,7 @@ struct PointInTime {
 
 impl Drop for PointInTime {
     fn drop(&mut self) {
-        // If there are too many to close, the engine closes it after the time to keep it.
+        // If the queue is full, the engine closes it after its lifetime.
         drop(self.closing.try_send(std::mem::take(&mut self.id)));
     }
 }
@@ -113,7 +113,7 @@ struct Reader {
     /// The next request, without its size.
     body: Value,
     order: Order,
-    /// Sort values that the engine adds.
+    /// Number of sort values that the engine adds.
     added: usize,
     left: usize,
     ended: bool,
@@ -134,7 +134,7 @@ impl Scan for OpenSearchScan {
 
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
         let mut reader = self.reader.take().ok_or(Error::Stopped)?;
-        let hits = reader.next(most).await.map_err(Failure::error)?;
+        let hits = reader.next(most).await.map_err(Failure::into_error)?;
         self.reader = Some(reader);
         Ok(hits)
     }
@@ -147,11 +147,11 @@ impl Reader {
             return Ok(Vec::new());
         }
         self.body["size"] = size.into();
-        self.body["timeout"] = format!("{}ms", timeout(Instant::now() + PATIENCE).as_millis()).into();
+        self.body["timeout"] = format!("{}ms", timeout(Instant::now() + DEFAULT_TIMEOUT).as_millis()).into();
         self.body["pit"] = json!({"id": self.point.id, "keep_alive": KEEP_ALIVE});
         let request = Request::new(Method::POST, "/_search").json(self.body.to_string());
-        let answer = self.client.send(&Request { deadline: Some(PATIENCE), ..request }).await?;
-        let page = Page::read(&answer.body)?;
+        let answer = self.client.send(&Request { timeout: Some(DEFAULT_TIMEOUT), ..request }).await?;
+        let page = Page::parse(&answer.body)?;
         if let Some(partial) = page.partial.into_iter().next() {
             return Err(Failure::Partial(partial));
         }

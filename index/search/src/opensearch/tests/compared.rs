@@ -1,4 +1,4 @@
-//! A query's translation held against the direct evaluation of each object, without an engine: the
+//! Compares the translation of a query with the direct evaluation of each object, without an engine: the
 //! interpreter replaces it.
 
 use super::interpreter::score;
@@ -6,12 +6,12 @@ use super::samples::{object, query};
 use crate::document::Document;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::opensearch::document::EngineDocument;
-use crate::opensearch::dsl::{Known, translate};
+use crate::opensearch::dsl::{TranslationInputs, translate};
 use crate::opensearch::model::Match;
 use crate::plan::plan;
 use crate::plan::relations::resolve;
 use crate::tests::Readable;
-use crate::tests::corpus::world;
+use crate::tests::corpus::fleet_facts;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::stored;
 use futures::executor::block_on;
@@ -26,12 +26,12 @@ fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32>
         let found = documents.iter().filter_map(|(document, engine)| Some((document.id, score(query, engine)?)));
         found.collect::<BTreeMap<u64, f32>>()
     };
-    let first = translate(matches, &Known::default()).unwrap();
+    let first = translate(matches, &TranslationInputs::default()).unwrap();
     let to_read = first.examine.map(|examine| all(&examine.filter())).unwrap_or_default();
     let read = documents.iter().filter(|(document, _)| to_read.contains_key(&document.id));
     let examined =
         read.filter(|(document, _)| DocumentEvaluator::new(document).holds(matches)).map(|(document, _)| document.id);
-    let known = Known { examined: Some(Arc::new(examined.collect())), ..Known::default() };
+    let known = TranslationInputs { examined: Some(Arc::new(examined.collect())), ..TranslationInputs::default() };
     all(&translate(matches, &known).unwrap().query.scored())
 }
 
@@ -44,18 +44,18 @@ proptest! {
         queries in prop::collection::vec(query(), 8),
     ) {
         let documents = objects.iter().enumerate().map(|(nth, object)| {
-            let document = Document::of(&stored("member1", nth as u64, object)).unwrap();
-            let engine = serde_json::to_value(EngineDocument::of(&document)).unwrap();
+            let document = Document::from_object(&stored("member1", nth as u64, object)).unwrap();
+            let engine = serde_json::to_value(EngineDocument::from_document(&document)).unwrap();
             (document, engine)
         });
         let documents: Vec<_> = documents.collect();
         for query in queries {
             let mut readable = Readable(documents.iter().map(|(document, _)| document).collect());
-            let planned = plan(&parse(&query, &Limits::default()).unwrap(), &world());
+            let planned = plan(&parse(&query, &Limits::default()).unwrap(), &fleet_facts());
             let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
             let expected = documents.iter().filter(|(document, _)| DocumentEvaluator::new(document).holds(&matches));
             // Scores are those of the condition without its paths.
-            let scored = matches.loosened();
+            let scored = matches.without_paths();
             let expected: BTreeMap<u64, f32> =
                 expected.map(|(document, _)| (document.id, DocumentEvaluator::new(document).score(&scored))).collect();
             let found = found(&matches, &documents);

@@ -1,14 +1,14 @@
-//! Answers of real engines held against those of the text index: hits, order, scores, totals, facets and pages.
+//! Compares responses of real engines with those of the text index: hits, order, scores, totals, facets and pages.
 
 use super::documents;
 use super::samples::{self, generate};
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::opensearch::aggregations::{Count, count_ends, wide_ends};
+use crate::opensearch::aggregations::{CountedField, find_wide_ends, phrase_end_searches};
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
-use crate::opensearch::dsl::{Known, phrase_ends, translate};
+use crate::opensearch::dsl::{TranslationInputs, phrase_ends, translate};
 use crate::opensearch::model::{Facet, Match, Rank, Ranked, Sort};
 use crate::opensearch::node::Node;
 use crate::opensearch::order::Order;
@@ -18,8 +18,8 @@ use crate::opensearch::scope;
 use crate::opensearch::template::{IndexSize, template};
 use crate::plan::relations::resolve;
 use crate::plan::{TimeScope, plan};
-use crate::tests::corpus::{fixture, world};
-use crate::tests::properties::{self, granted};
+use crate::tests::corpus::{fixture, fleet_facts};
+use crate::tests::properties::{self, rights_from};
 use crate::tests::{Corpus, Readable, fleet};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
@@ -58,7 +58,7 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct Question {
+struct QueryCase {
     query: String,
 }
 
@@ -85,8 +85,8 @@ fn objects() -> Vec<(&'static str, Value)> {
 /// Queries of all fixtures, and `CROWSNEST_ENGINE_QUERIES` generated ones.
 fn queries() -> Vec<String> {
     let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
-    let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
-    let mut queries: Vec<String> = questions.into_iter().map(|question| question.query).collect();
+    let cases: Vec<QueryCase> = serde_saphyr::from_str(&fixture("queries")).unwrap();
+    let mut queries: Vec<String> = cases.into_iter().map(|case| case.query).collect();
     queries.extend(extremes());
     queries.extend(generate(samples::query(), count));
     queries.extend(generate(properties::query(), count / 3));
@@ -123,13 +123,13 @@ struct Fleet {
 impl Fleet {
     fn new(node: Node, objects: &[(&str, Value)], shards: u32) -> Self {
         let corpus = Corpus::new(objects);
-        node.ask("PUT", "/ix", &template(IndexSize { shards, replicas: 0 }).to_string());
+        node.request("PUT", "/ix", &template(IndexSize { shards, replicas: 0 }).to_string());
         let mut bulk = String::new();
         for (_, document) in &corpus.documents {
             bulk.push_str(&format!("{}\n", json!({"index": {"_id": document.id.to_string()}})));
-            bulk.push_str(&format!("{}\n", serde_json::to_string(&EngineDocument::of(document)).unwrap()));
+            bulk.push_str(&format!("{}\n", serde_json::to_string(&EngineDocument::from_document(document)).unwrap()));
         }
-        let written = node.ask("POST", "/ix/_bulk?refresh=true", &bulk);
+        let written = node.request("POST", "/ix/_bulk?refresh=true", &bulk);
         let failed: Vec<&Value> =
             written["items"].as_array().unwrap().iter().filter(|item| item["index"]["status"] != 201).collect();
         assert!(failed.is_empty(), "{failed:?}");
@@ -150,10 +150,10 @@ impl Fleet {
     }
 
     /// The condition for the text index, with paths looked up in manifests.
-    fn askable(&self, matches: &Match) -> Match {
+    fn resolve_paths(&self, matches: &Match) -> Match {
         let all = self.corpus.documents.iter().map(|(_, document)| document.id).collect();
         match matches.needs_bodies() {
-            true => matches.loosened().and(Match::Ids(Arc::new(self.examined(matches, &all)))),
+            true => matches.without_paths().and(Match::Ids(Arc::new(self.examined(matches, &all)))),
             false => matches.clone(),
         }
     }
@@ -165,21 +165,23 @@ impl Fleet {
     }
 
     fn search(&self, search: &Search<'_>) -> SearchResponse {
-        let answer = self.node.ask("POST", "/ix/_search", &search.body().unwrap().to_string());
-        let read = SearchResponse::read(search, answer.to_string().as_bytes()).unwrap();
+        let answer = self.node.request("POST", "/ix/_search", &search.body().unwrap().to_string());
+        let read = SearchResponse::parse(search, answer.to_string().as_bytes()).unwrap();
         assert_eq!(read.partial, []);
         read
     }
 
     /// The translated condition, after manifests and the ends of phrases were checked.
     fn translated(&self, matches: &Match, rights: &Query) -> (Query, BTreeSet<String>) {
-        let mut known = Known::default();
-        for (ends, body) in count_ends(&phrase_ends(matches)) {
-            known.wide.extend(wide_ends(&ends, &self.node.ask("POST", "/ix/_search", &body.to_string())));
+        let mut known = TranslationInputs::default();
+        for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
+            known
+                .wide_phrase_ends
+                .extend(find_wide_ends(&ends, &self.node.request("POST", "/ix/_search", &body.to_string())));
         }
         let first = translate(matches, &known).unwrap();
         let Some(examine) = first.examine else { return (first.query, first.notices) };
-        let order = Order::of(&[], &world()).unwrap();
+        let order = Order::new(&[], &fleet_facts()).unwrap();
         let search = Search {
             matches: &examine,
             rights: Some(rights),
@@ -215,8 +217,8 @@ fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
     values.iter().map(|(value, count)| (value.to_string(), *count)).collect()
 }
 
-/// Places of hits in the order.
-fn places(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
+/// Positions of hits in the order.
+fn positions(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
     hits.iter().map(|hit| (hit.position.ranks.clone(), hit.position.name.clone(), hit.position.id)).collect()
 }
 
@@ -230,27 +232,27 @@ fn differences(
     page: Option<usize>,
 ) -> Vec<String> {
     let query = parse(text, &Limits::default()).unwrap();
-    let planned = plan(&query, &world());
+    let planned = plan(&query, &fleet_facts());
     let has_changes = planned.matches.contains(&|part| matches!(part, Match::Changed(_)));
     if planned.scope != TimeScope::Now || has_changes {
         return Vec::new();
     }
     let matches = block_on(resolve(planned.matches, &mut fleet.readable())).unwrap();
-    let column = |name: &str| Sort::named(name.trim_start_matches('-'), name.starts_with('-')).unwrap();
+    let column = |name: &str| Sort::by_field(name.trim_start_matches('-'), name.starts_with('-')).unwrap();
     let sort: Vec<Sort> = sort.split(' ').map(column).collect();
     let request = TopHitsRequest {
         sort: sort.clone(),
         after: None,
         keep: KEEP,
         facets: FACETS.to_vec(),
-        world: Arc::new(world()),
+        facts: Arc::new(fleet_facts()),
     };
-    let expected = fleet.corpus.answer(fleet.askable(&matches), rights, caller, &request);
+    let expected = fleet.corpus.answer(fleet.resolve_paths(&matches), rights, caller, &request);
     let notices = &expected.notices;
-    let readable = scope::filter(rights.of(caller).scope_terms(&fleet.collections)).unwrap();
+    let readable = scope::filter(rights.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
     let (translated, remarks) = fleet.translated(&matches, &readable);
-    let order = Order::of(&sort, &world()).unwrap();
-    let counts = FACETS.map(Count::Facet);
+    let order = Order::new(&sort, &fleet_facts()).unwrap();
+    let counts = FACETS.map(CountedField::Facet);
     let search = Search {
         matches: &translated,
         rights: Some(&readable),
@@ -269,13 +271,13 @@ fn differences(
         let more: Vec<String> = has.difference(&lacks).take(3).map(name).collect();
         let less: Vec<String> = lacks.difference(&has).take(3).map(name).collect();
         wrong.push(format!("{} hits, not {}: {more:?} more, {less:?} less", answer.total, expected.total));
-    } else if places(&answer.hits) != places(&expected.hits) {
-        let differ = places(&answer.hits).into_iter().zip(places(&expected.hits)).find(|(a, b)| a != b);
+    } else if positions(&answer.hits) != positions(&expected.hits) {
+        let differ = positions(&answer.hits).into_iter().zip(positions(&expected.hits)).find(|(a, b)| a != b);
         wrong.push(format!("another order: {differ:?}"));
     }
-    if order.tells_scores() && wrong.is_empty() {
-        let loosened = matches.loosened();
-        let scored = |hit: &&Ranked| hit.score != fleet.score(hit, &loosened);
+    if order.returns_relevance() && wrong.is_empty() {
+        let without_paths = matches.without_paths();
+        let scored = |hit: &&Ranked| hit.score != fleet.score(hit, &without_paths);
         wrong.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
     }
     for (nth, facet) in FACETS.iter().enumerate() {
@@ -288,7 +290,7 @@ fn differences(
         wrong.push(format!("remarks {remarks:?}, not {notices:?}"));
     }
     if let Some(page) = page
-        && places(&fleet.pages(&search, page, KEEP)) != places(&answer.hits)
+        && positions(&fleet.pages(&search, page, KEEP)) != positions(&answer.hits)
     {
         wrong.push("other hits page by page".to_owned());
     }
@@ -313,8 +315,8 @@ fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
         wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &everyone, &UserInfo::system(), page));
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
-    for (nth, allowed) in generate(properties::some_rights(), 20).iter().enumerate() {
-        let rights = Arc::new(granted(allowed));
+    for (nth, allowed) in generate(properties::some_grants(), 20).iter().enumerate() {
+        let rights = Arc::new(rights_from(allowed));
         for query in queries.iter().skip(nth).step_by(80) {
             wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rights, &ann, None));
         }

@@ -1,7 +1,7 @@
 //! Queries of an engine evaluated on one document: what the engine is documented to do with the fields of the template.
 
 use crate::opensearch::terms::is_java_blank;
-use crate::plan::patterns::near;
+use crate::plan::patterns::is_within_edits;
 use serde_json::Value;
 
 /// The score of a document, if the query finds it.
@@ -87,7 +87,7 @@ fn holds(leaf: &str, body: &Value, document: &Value) -> bool {
         }
         "fuzzy" => {
             let distance = of["fuzziness"].as_u64().unwrap() as u8;
-            any(&|term| near(term, wanted, distance, false))
+            any(&|term| is_within_edits(term, wanted, distance, false))
         }
         "range" => terms.iter().flatten().flatten().any(|term| in_range(term, of)),
         "match_phrase" => phrase(&analysed(field, of.as_str().unwrap()), &terms, false),

@@ -14,5 +14,5 @@ use serde_json::Value;
 
 /// The engine's document of an object.
 fn engine_document(cluster: &str, id: u64, object: &Value) -> EngineDocument {
-    EngineDocument::of(&Document::of(&stored(cluster, id, object)).unwrap())
+    EngineDocument::from_document(&Document::from_object(&stored(cluster, id, object)).unwrap())
 }

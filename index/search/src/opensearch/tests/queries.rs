@@ -1,6 +1,6 @@
 //! Conditions as queries of an engine.
 
-use crate::opensearch::dsl::{DslError, Known, phrase_ends, translate};
+use crate::opensearch::dsl::{DslError, TranslationInputs, phrase_ends, translate};
 use crate::opensearch::model::{Key, Match, Number, Test, Word};
 use crate::opensearch::order::Order;
 use crate::plan::{FleetFacts, plan};
@@ -88,7 +88,7 @@ fn every_condition_is_a_query() {
     let (mut shown, mut met) = (BTreeMap::new(), BTreeSet::new());
     for (name, matches) in QUERIES.map(|(name, query)| (name, planned(query))).into_iter().chain(leaves()) {
         kinds(&matches, &mut met);
-        let translated = translate(&matches, &Known::default()).unwrap();
+        let translated = translate(&matches, &TranslationInputs::default()).unwrap();
         let mut golden = json!({"query": translated.query.scored()});
         if let Some(examine) = translated.examine {
             golden["examine"] = examine.filter();
@@ -114,7 +114,7 @@ fn every_condition_is_a_query() {
         "Fuzzy",
         "Clusters",
         "Path",
-        "Reach",
+        "Relation",
         "Changed",
         "Keys",
         "Ids",
@@ -129,7 +129,7 @@ fn phrases_with_too_many_expansions_match_in_any_order() {
     let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());
-    let known = Known { wide: ["restart".to_owned()].into(), ..Known::default() };
+    let known = TranslationInputs { wide_phrase_ends: ["restart".to_owned()].into(), ..TranslationInputs::default() };
     let translated = translate(&matches, &known).unwrap();
     assert_eq!(translated.notices.len(), 1, "{:?}", translated.notices);
     let text = translated.query.filter().to_string();
@@ -140,9 +140,9 @@ fn phrases_with_too_many_expansions_match_in_any_order() {
 }
 
 #[test]
-fn too_much_is_refused() {
+fn excessive_queries_are_refused() {
     let words = (0..256).map(|nth| format!("w{nth}")).collect::<Vec<_>>().join(" OR ");
-    let refused = |matches: &Match| translate(matches, &Known::default()).unwrap_err();
+    let refused = |matches: &Match| translate(matches, &TranslationInputs::default()).unwrap_err();
     assert_eq!(refused(&planned(&words)), DslError::Clauses(256 * 5));
     let deep = (0..30).fold(planned("web"), |inner, nth| match nth % 2 {
         0 => Match::Or(vec![inner, planned("ns:a")]),
@@ -153,14 +153,14 @@ fn too_much_is_refused() {
     assert!(matches!(refused(&ids), DslError::Terms(_)));
     // Values of one column are one clause.
     let values = (0..256).map(|nth| format!("ns:n{nth}")).collect::<Vec<_>>().join(" OR ");
-    assert_eq!(translate(&planned(&values), &Known::default()).unwrap().query.clauses(), 1);
+    assert_eq!(translate(&planned(&values), &TranslationInputs::default()).unwrap().query.clauses(), 1);
 }
 
 #[test]
 fn examined_records_are_added() {
     let matches = planned("web .spec.replicas:3");
-    let known = Known { examined: Some(Arc::new([7].into())), ..Known::default() };
+    let known = TranslationInputs { examined: Some(Arc::new([7].into())), ..TranslationInputs::default() };
     let translated = translate(&matches, &known).unwrap();
-    let order = Order::of(&[crate::opensearch::model::Sort::RELEVANCE], &FleetFacts::default()).unwrap();
+    let order = Order::new(&[crate::opensearch::model::Sort::RELEVANCE], &FleetFacts::default()).unwrap();
     insta::assert_yaml_snapshot!("examined", order.query(&translated.query, None));
 }

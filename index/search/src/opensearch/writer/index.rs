@@ -1,9 +1,9 @@
 //! Requests about indices and aliases.
 
 use super::WriterError;
-use super::plan::{self, Behind, IndexMapping, Origin, Step};
-use crate::opensearch::client::{Answer, Client, ClientError, Request, found};
-use crowsnest_apimachinery::request::percent_encoded;
+use super::plan::{self, AliasTarget, IndexMapping, Origin, Step};
+use crate::opensearch::client::{Client, ClientError, Request, Response, ignore_not_found};
+use crowsnest_apimachinery::request::percent_encode;
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ pub(super) struct Target {
 
 /// Result of writing a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum WriteResult {
     Created,
     Updated,
     /// The engine holds that version or a newer one.
@@ -58,7 +58,7 @@ impl Indices<'_> {
     pub async fn prepare(&self) -> Result<Target, WriterError> {
         let rebuild_alias = plan::rebuild_alias(self.alias);
         for _ in 0..MAX_STEPS {
-            let (live, rebuild) = (self.behind(self.alias).await?, self.behind(&rebuild_alias).await?);
+            let (live, rebuild) = (self.resolve_alias(self.alias).await?, self.resolve_alias(&rebuild_alias).await?);
             match plan::decide(live, rebuild, &self.origin)? {
                 Step::Create => self.create(self.alias).await?,
                 Step::CreateRebuild => self.create_rebuild().await?,
@@ -72,28 +72,28 @@ impl Indices<'_> {
                 }
             }
         }
-        Err(WriterError::Unsettled)
+        Err(WriterError::UnstableIndex)
     }
 
-    pub async fn behind(&self, alias: &str) -> Result<Behind, WriterError> {
+    pub async fn resolve_alias(&self, alias: &str) -> Result<AliasTarget, WriterError> {
         let path = format!("/{alias}/_mapping?expand_wildcards=all&filter_path=*.mappings._meta,*.mappings.dynamic");
         let answer = self.client.send(&Request::get(path)).await;
-        let mut mappings: BTreeMap<String, IndexMapping> = read_found("a mapping", answer)?.unwrap_or_default();
+        let mut mappings: BTreeMap<String, IndexMapping> = decode_if_found("a mapping", answer)?.unwrap_or_default();
         if mappings.is_empty() {
             // An index whose mapping is empty is left out of the filtered answer.
             let answer = self.client.send(&Request::get(format!("/{alias}/_mapping"))).await;
-            mappings = read_found("a mapping", answer)?.unwrap_or_default();
+            mappings = decode_if_found("a mapping", answer)?.unwrap_or_default();
         }
-        Ok(plan::behind(alias, &mappings))
+        Ok(plan::resolve_alias(alias, &mappings))
     }
 
     /// Creates an index behind the rebuild alias unless there is one.
     pub async fn create_rebuild(&self) -> Result<(), WriterError> {
         let alias = plan::rebuild_alias(self.alias);
-        match self.behind(&alias).await? {
-            Behind::Nothing => self.create(&alias).await,
-            Behind::Ours { .. } => Ok(()),
-            Behind::Other(foreign) => Err(foreign.into()),
+        match self.resolve_alias(&alias).await? {
+            AliasTarget::None => self.create(&alias).await,
+            AliasTarget::Ours { .. } => Ok(()),
+            AliasTarget::Unusable(foreign) => Err(foreign.into()),
         }
     }
 
@@ -101,7 +101,7 @@ impl Indices<'_> {
     async fn create(&self, alias: &str) -> Result<(), WriterError> {
         let path = format!("/_cat/indices/{}-*?format=json&h=index&expand_wildcards=all", self.alias);
         let existing: Vec<Name> =
-            read_found("a list of indices", self.client.send(&Request::get(path)).await)?.unwrap_or_default();
+            decode_if_found("a list of indices", self.client.send(&Request::get(path)).await)?.unwrap_or_default();
         let existing: Vec<String> = existing.into_iter().map(|name| name.index).collect();
         let index = plan::next_index(self.alias, &existing);
         let body = plan::index_body(self.template, alias, &self.origin).to_string();
@@ -131,7 +131,7 @@ impl Indices<'_> {
     pub async fn delete(&self, index: &str) -> Result<(), WriterError> {
         tracing::info!(index, "deleting an index in the search engine");
         let answer = self.client.send(&Request::new(Method::DELETE, format!("/{index}"))).await;
-        found(answer).map(drop).map_err(Into::into)
+        ignore_not_found(answer).map(drop).map_err(Into::into)
     }
 
     /// Version of a document, which is its position. None if there is none.
@@ -141,10 +141,10 @@ impl Indices<'_> {
 
     /// Version of a document of an index or alias.
     pub async fn version_in(&self, index: &str, id: &str) -> Result<Option<u64>, WriterError> {
-        let path = format!("/{index}/_doc/{}?_source=false", percent_encoded(id));
+        let path = format!("/{index}/_doc/{}?_source=false", percent_encode(id));
         match self.client.send(&Request::get(path)).await {
             Ok(answer) => {
-                let document: Document = read("a document", &answer)?;
+                let document: Document = decode("a document", &answer)?;
                 Ok(document.version.filter(|_| document.found))
             }
             // A missing document has no error, a missing index has.
@@ -154,25 +154,25 @@ impl Indices<'_> {
     }
 
     /// Writes an empty document with an external version.
-    pub async fn put_version(&self, target: &Target, id: &str, version: u64) -> Result<Put, WriterError> {
+    pub async fn write_version(&self, target: &Target, id: &str, version: u64) -> Result<WriteResult, WriterError> {
         let query = format!("version={version}&version_type=external&require_alias=true");
-        let path = format!("/{}/_doc/{}?{query}", target.alias, percent_encoded(id));
+        let path = format!("/{}/_doc/{}?{query}", target.alias, percent_encode(id));
         match self.client.send(&Request::new(Method::PUT, path).json("{}")).await {
-            Ok(answer) if answer.status == 201 => Ok(Put::Created),
-            Ok(_) => Ok(Put::Updated),
-            Err(error) if error.status() == Some(409) => Ok(Put::Superseded),
+            Ok(answer) if answer.status == 201 => Ok(WriteResult::Created),
+            Ok(_) => Ok(WriteResult::Updated),
+            Err(error) if error.status() == Some(409) => Ok(WriteResult::Superseded),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-fn read_found<T: DeserializeOwned>(
+fn decode_if_found<T: DeserializeOwned>(
     operation: &'static str,
-    answer: Result<Answer, ClientError>,
+    answer: Result<Response, ClientError>,
 ) -> Result<Option<T>, ClientError> {
-    found(answer)?.map(|answer| read(operation, &answer)).transpose()
+    ignore_not_found(answer)?.map(|answer| decode(operation, &answer)).transpose()
 }
 
-fn read<T: DeserializeOwned>(operation: &'static str, answer: &Answer) -> Result<T, ClientError> {
+fn decode<T: DeserializeOwned>(operation: &'static str, answer: &Response) -> Result<T, ClientError> {
     serde_json::from_slice(&answer.body).map_err(|source| ClientError::Unreadable { operation, source })
 }

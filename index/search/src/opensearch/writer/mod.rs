@@ -9,36 +9,36 @@
 //!
 //! One of the processes that share an index is elected to write. The others read its position.
 
+mod election;
 mod index;
 mod plan;
 pub mod progress;
 pub mod send;
 mod source;
-mod turn;
 
-pub use plan::Foreign;
+pub use plan::AliasError;
 pub use progress::{DeadLetter, Progress, State};
-pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+pub use source::{BatchBounds, ChangeBatch, ChangeSource, IndexPosition, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
 use crate::opensearch::client::{Client, ClientError, Fault};
 use crowsnest_component_base::retry::{Backoff, jitter};
-use index::{Indices, Put, Target};
+use election::WriteElection;
+use index::{Indices, Target, WriteResult};
 use parking_lot::Mutex;
-use plan::{Behind, Origin};
+use plan::{AliasTarget, Origin};
 use progress::DeadLetters;
-use send::{Account, Round, Sender};
+use send::{DeliveryObserver, Round, Sender};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use turn::Turn;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of the document whose version is the position.
-const PROGRESS: &str = "crowsnest-progress";
+const PROGRESS_ID: &str = "crowsnest-progress";
 /// Range of the factor that varies delays between attempts.
 pub const JITTER: (f64, f64) = (0.5, 1.0);
 
@@ -50,21 +50,21 @@ pub struct WriterOptions {
     /// Settings and mappings of the index.
     pub template: Value,
     pub limits: BulkLimits,
-    /// Maximum number of bulk requests at the same time.
-    pub at_once: usize,
+    /// Maximum number of concurrent bulk requests.
+    pub max_concurrent_requests: usize,
     pub batch: BatchBounds,
     pub backoff: Backoff,
     /// The index behind the alias is checked again after this time.
-    pub check_every: Duration,
+    pub check_interval: Duration,
     /// Maximum number of dead letters kept.
     pub dead_letters: usize,
     /// False while another process writes to the index. Two that write at the same time do no harm: external versions
     /// decide.
     pub elected: watch::Receiver<bool>,
     /// Interval at which a writer that is not elected reads the position.
-    pub read_every: Duration,
+    pub read_interval: Duration,
     /// Time without progress after which a writer that is not elected writes as well.
-    pub take_over_after: Duration,
+    pub takeover_timeout: Duration,
 }
 
 impl WriterOptions {
@@ -74,14 +74,14 @@ impl WriterOptions {
             alias: alias.into(),
             template,
             limits: BulkLimits { bytes: 5 << 20, items: 500 },
-            at_once: 2,
+            max_concurrent_requests: 2,
             batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
             backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
-            check_every: Duration::from_secs(30),
+            check_interval: Duration::from_secs(30),
             dead_letters: 100,
             elected: watch::channel(true).1,
-            read_every: Duration::from_millis(500),
-            take_over_after: Duration::from_secs(30),
+            read_interval: Duration::from_millis(500),
+            takeover_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -92,17 +92,17 @@ pub enum WriterError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
-    Foreign(#[from] Foreign),
+    Alias(#[from] AliasError),
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("the index cannot be written to: {0}")]
     Index(Fault),
     #[error("another index stands behind the alias")]
     Replaced,
-    #[error("the engine does not accept documents: {0}")]
-    NothingTaken(String),
-    #[error("the index behind the alias changes all the time")]
-    Unsettled,
+    #[error("the engine accepts no documents: {0}")]
+    NothingAccepted(String),
+    #[error("the index behind the alias keeps changing")]
+    UnstableIndex,
     #[error("there is no index behind the alias yet")]
     NoIndex,
     #[error("the index behind the alias was filled from another cache and is being replaced")]
@@ -121,18 +121,18 @@ pub struct Writer<S> {
 
 /// The index that answers searches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answering {
+pub(super) struct SearchedIndex {
     pub index: String,
     /// It has another template than this version's, so searches may miss hits until it is rebuilt.
     pub is_outdated: bool,
 }
 
-/// Why following an index ended without an error.
-enum End {
+/// Reason why writing to an index ended without an error.
+enum FillEnd {
     /// The index is checked again.
     Check,
     /// A rebuilt index is put in place of another one.
-    Caught(Target),
+    CaughtUp(Target),
     /// The source has pruned deletions that the index may lack.
     Pruned(Target),
 }
@@ -158,28 +158,28 @@ impl<S: ChangeSource> Writer<S> {
         self.dead_letters.lock().list()
     }
 
-    /// Writes until stopped. Errors are waited out and shown in the progress.
+    /// Writes until stopped. After an error the writer waits and tries again; the progress shows the error.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
         let options = &self.options;
-        let mut turn = Turn::new(options.elected.clone(), options.take_over_after, Instant::now());
-        while let Some(end) = stop.run_until_cancelled(self.take_turn(&mut turn, &mut failures)).await {
+        let mut election = WriteElection::new(options.elected.clone(), options.takeover_timeout, Instant::now());
+        while let Some(end) = stop.run_until_cancelled(self.run_once(&mut election, &mut failures)).await {
             let Err(error) = end else { continue };
-            turn.wait(Instant::now());
+            election.check_timeout(Instant::now());
             let (reason, retried) = match &error {
-                WriterError::Client(error) => (error.chain(), error.is_retried()),
-                error => (error.to_string(), !matches!(error, WriterError::Foreign(_))),
+                WriterError::Client(error) => (error.chain(), error.is_retryable()),
+                error => (error.to_string(), !matches!(error, WriterError::Alias(_))),
             };
-            if self.change(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
-                tracing::warn!(reason, "cannot write to the search engine, or read how far it is");
+            if self.update_progress(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
+                tracing::warn!(reason, "cannot write to the search engine or read its position");
             }
             // A retry alone does not help: the configuration has to change.
-            let pause = self.pause(if retried { failures } else { u32::MAX });
+            let pause = self.retry_delay(if retried { failures } else { u32::MAX });
             failures += 1;
             let pause = async {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    () = turn.changed() => {}
+                    () = election.wait_for_election() => {}
                 }
             };
             stop.run_until_cancelled(pause).await;
@@ -194,36 +194,36 @@ impl<S: ChangeSource> Writer<S> {
     }
 
     /// Writes if this process is the writer. Otherwise reads the position once and waits until it has to be read again.
-    async fn take_turn(&self, turn: &mut Turn, failures: &mut u32) -> Result<(), WriterError> {
-        if turn.writes() {
+    async fn run_once(&self, election: &mut WriteElection, failures: &mut u32) -> Result<(), WriterError> {
+        if election.should_write() {
             return tokio::select! {
                 end = self.follow(failures) => end,
-                () = turn.changed() => Ok(()),
+                () = election.wait_for_election() => Ok(()),
             };
         }
-        let Answering { index, .. } = self.answering().await?;
-        let position = self.indices().version_in(&index, PROGRESS).await?.unwrap_or(0);
-        self.change(|progress| {
+        let SearchedIndex { index, .. } = self.searched_index().await?;
+        let position = self.indices().version_in(&index, PROGRESS_ID).await?.unwrap_or(0);
+        self.update_progress(|progress| {
             progress.state = State::Standby;
             progress.position = position;
             progress.index = index;
         });
         *failures = 0;
-        turn.read(position, self.source.latest(), Instant::now());
-        drop(tokio::time::timeout(self.options.read_every, turn.changed()).await);
+        election.record_position(position, self.source.latest(), Instant::now());
+        drop(tokio::time::timeout(self.options.read_interval, election.wait_for_election()).await);
         Ok(())
     }
 
     /// Finds the index behind the alias. Fails unless it was filled from this source, because only then do its record ids
     /// mean objects of this store.
-    pub(super) async fn answering(&self) -> Result<Answering, WriterError> {
+    pub(super) async fn searched_index(&self) -> Result<SearchedIndex, WriterError> {
         let indices = self.indices();
-        match indices.behind(&self.options.alias).await? {
-            Behind::Nothing => Err(WriterError::NoIndex),
-            Behind::Other(foreign) => Err(foreign.into()),
-            Behind::Ours { origin, .. } if origin.source != indices.origin.source => Err(WriterError::OtherSource),
-            Behind::Ours { index, origin } => {
-                Ok(Answering { index, is_outdated: origin.template != indices.origin.template })
+        match indices.resolve_alias(&self.options.alias).await? {
+            AliasTarget::None => Err(WriterError::NoIndex),
+            AliasTarget::Unusable(foreign) => Err(foreign.into()),
+            AliasTarget::Ours { origin, .. } if origin.source != indices.origin.source => Err(WriterError::OtherSource),
+            AliasTarget::Ours { index, origin } => {
+                Ok(SearchedIndex { index, is_outdated: origin.template != indices.origin.template })
             }
         }
     }
@@ -240,30 +240,32 @@ impl<S: ChangeSource> Writer<S> {
         }
     }
 
-    /// Finds the index to write to and writes to it until something else is to be done. `failures` begins again at 0 once the
-    /// engine has taken something.
+    /// Finds the index to write to and writes to it until it has to be checked again. `failures` is reset to 0 once the
+    /// engine has accepted a document.
     async fn follow(&self, failures: &mut u32) -> Result<(), WriterError> {
         self.client.detect().await?;
         let indices = self.indices();
         let target = indices.prepare().await?;
         match self.fill(&indices, target, failures).await? {
-            End::Check => Ok(()),
-            End::Caught(target) => {
+            FillEnd::Check => Ok(()),
+            FillEnd::CaughtUp(target) => {
                 indices.swap(&target.index, target.replaces.as_deref()).await?;
-                self.change(|progress| progress.rebuilds += 1);
+                self.update_progress(|progress| progress.rebuilds += 1);
                 Ok(())
             }
-            End::Pruned(Target { index, replaces: Some(_), .. }) => indices.delete(&index).await,
-            End::Pruned(_) => indices.create_rebuild().await,
+            FillEnd::Pruned(Target { index, replaces: Some(_), .. }) => indices.delete(&index).await,
+            FillEnd::Pruned(_) => indices.create_rebuild().await,
         }
     }
 
-    async fn fill(&self, indices: &Indices<'_>, target: Target, failures: &mut u32) -> Result<End, WriterError> {
+    async fn fill(&self, indices: &Indices<'_>, target: Target, failures: &mut u32) -> Result<FillEnd, WriterError> {
         let marker = Marker::Document(format!("crowsnest-marker-{}", target.index));
-        let Some(empty_at) = self.empty_at(indices, &target, &marker).await? else { return Ok(End::Pruned(target)) };
-        let mut position = indices.version(&target, PROGRESS).await?.unwrap_or(0);
+        let Some(empty_at) = self.empty_at(indices, &target, &marker).await? else {
+            return Ok(FillEnd::Pruned(target));
+        };
+        let mut position = indices.version(&target, PROGRESS_ID).await?.unwrap_or(0);
         let state = if target.replaces.is_some() { State::Rebuilding } else { State::Following };
-        self.change(|progress| {
+        self.update_progress(|progress| {
             progress.state = state.clone();
             progress.position = position;
             progress.index.clone_from(&target.index);
@@ -273,38 +275,38 @@ impl<S: ChangeSource> Writer<S> {
             alias: &target.alias,
             marker: &marker,
             limits: self.options.limits,
-            at_once: self.options.at_once,
+            max_concurrent_requests: self.options.max_concurrent_requests,
         };
-        let check_at = Instant::now() + self.options.check_every;
+        let check_at = Instant::now() + self.options.check_interval;
         while Instant::now() < check_at {
-            let batch = match self.source.changes(Since { position, empty_at }, self.options.batch).await {
-                Err(SourceError::Pruned) => return Ok(End::Pruned(target)),
+            let batch = match self.source.changes(IndexPosition { position, empty_at }, self.options.batch).await {
+                Err(SourceError::Pruned) => return Ok(FillEnd::Pruned(target)),
                 other => other?,
             };
             if batch.position <= position {
                 *failures = 0;
                 if target.replaces.is_some() {
-                    return Ok(End::Caught(target));
+                    return Ok(FillEnd::CaughtUp(target));
                 }
-                if tokio::time::timeout_at(check_at, self.source.changed(position)).await.is_err() {
-                    return Ok(End::Check);
+                if tokio::time::timeout_at(check_at, self.source.wait_for_changes(position)).await.is_err() {
+                    return Ok(FillEnd::Check);
                 }
                 continue;
             }
             sender.deliver(batch.changes, failures, self).await?;
-            indices.put_version(&target, PROGRESS, batch.position).await?;
+            indices.write_version(&target, PROGRESS_ID, batch.position).await?;
             *failures = 0;
             position = batch.position;
-            self.change(|progress| {
+            self.update_progress(|progress| {
                 progress.state = state.clone();
                 progress.position = position;
             });
         }
-        Ok(End::Check)
+        Ok(FillEnd::Check)
     }
 
-    /// Newest change when the index was empty: the version of its marker, which is written before anything else. None if two
-    /// writers began at the same time with different ones.
+    /// Newest change at the time when the index was empty: the version of its marker, which is written first. None if two
+    /// writers wrote different markers at the same time.
     async fn empty_at(
         &self,
         indices: &Indices<'_>,
@@ -315,15 +317,15 @@ impl<S: ChangeSource> Writer<S> {
             return Ok(Some(version));
         }
         let latest = self.source.latest().max(1);
-        match indices.put_version(target, marker.id(), latest).await? {
-            Put::Created => Ok(Some(latest)),
-            Put::Updated => Ok(None),
-            Put::Superseded => indices.version(target, marker.id()).await,
+        match indices.write_version(target, marker.id(), latest).await? {
+            WriteResult::Created => Ok(Some(latest)),
+            WriteResult::Updated => Ok(None),
+            WriteResult::Superseded => indices.version(target, marker.id()).await,
         }
     }
 
-    /// Changes the progress. Returns true if its state is another one now.
-    fn change(&self, change: impl FnOnce(&mut Progress)) -> bool {
+    /// Changes the progress. Returns true if its state has changed.
+    fn update_progress(&self, change: impl FnOnce(&mut Progress)) -> bool {
         let mut other_state = false;
         let latest = self.source.latest();
         self.progress.send_modify(|progress| {
@@ -336,8 +338,8 @@ impl<S: ChangeSource> Writer<S> {
     }
 }
 
-impl<S: ChangeSource> Account for Writer<S> {
-    fn count(&self, round: &Round) {
+impl<S: ChangeSource> DeliveryObserver for Writer<S> {
+    fn record_round(&self, round: &Round) {
         let mut letters = self.dead_letters.lock();
         for id in &round.written {
             letters.remove(id);
@@ -347,9 +349,9 @@ impl<S: ChangeSource> Account for Writer<S> {
             letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
         }
         drop(letters);
-        self.change(|progress| {
+        self.update_progress(|progress| {
             progress.rounds += 1;
-            progress.round_microseconds += u64::try_from(round.took.as_micros()).unwrap_or(u64::MAX);
+            progress.round_microseconds += u64::try_from(round.duration.as_micros()).unwrap_or(u64::MAX);
             progress.written += round.written.len() as u64;
             progress.superseded += round.superseded;
             progress.dead_letters += round.poisoned.len() as u64;
@@ -357,11 +359,11 @@ impl<S: ChangeSource> Account for Writer<S> {
         });
     }
 
-    fn waits(&self, reason: &str) {
-        self.change(|progress| progress.state = State::Waiting { reason: reason.to_owned() });
+    fn report_waiting(&self, reason: &str) {
+        self.update_progress(|progress| progress.state = State::Waiting { reason: reason.to_owned() });
     }
 
-    fn pause(&self, failures: u32) -> Duration {
+    fn retry_delay(&self, failures: u32) -> Duration {
         jitter(self.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
     }
 }

@@ -18,15 +18,15 @@ pub(super) struct Origin {
 
 /// Index behind an alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Behind {
-    Nothing,
+pub(super) enum AliasTarget {
+    None,
     Ours { index: String, origin: Origin },
-    Other(Foreign),
+    Unusable(AliasError),
 }
 
 /// An alias that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Foreign {
+pub enum AliasError {
     #[error("{0} is an index, not an alias")]
     Index(String),
     #[error("the alias {alias} points at {count} indices")]
@@ -52,15 +52,15 @@ pub(super) enum Step {
     Rebuild { index: String, old: String },
 }
 
-pub(super) fn decide(live: Behind, rebuild: Behind, wanted: &Origin) -> Result<Step, Foreign> {
+pub(super) fn decide(live: AliasTarget, rebuild: AliasTarget, wanted: &Origin) -> Result<Step, AliasError> {
     match (live, rebuild) {
-        (Behind::Other(foreign), _) | (_, Behind::Other(foreign)) => Err(foreign),
-        (_, Behind::Ours { index, origin }) if origin != *wanted => Ok(Step::Discard { index }),
-        (Behind::Nothing, Behind::Ours { index, .. }) => Ok(Step::Promote { index }),
-        (Behind::Nothing, Behind::Nothing) => Ok(Step::Create),
-        (Behind::Ours { index: old, .. }, Behind::Ours { index, .. }) => Ok(Step::Rebuild { index, old }),
-        (Behind::Ours { index, origin }, Behind::Nothing) if origin == *wanted => Ok(Step::Follow { index }),
-        (Behind::Ours { .. }, Behind::Nothing) => Ok(Step::CreateRebuild),
+        (AliasTarget::Unusable(foreign), _) | (_, AliasTarget::Unusable(foreign)) => Err(foreign),
+        (_, AliasTarget::Ours { index, origin }) if origin != *wanted => Ok(Step::Discard { index }),
+        (AliasTarget::None, AliasTarget::Ours { index, .. }) => Ok(Step::Promote { index }),
+        (AliasTarget::None, AliasTarget::None) => Ok(Step::Create),
+        (AliasTarget::Ours { index: old, .. }, AliasTarget::Ours { index, .. }) => Ok(Step::Rebuild { index, old }),
+        (AliasTarget::Ours { index, origin }, AliasTarget::None) if origin == *wanted => Ok(Step::Follow { index }),
+        (AliasTarget::Ours { .. }, AliasTarget::None) => Ok(Step::CreateRebuild),
     }
 }
 
@@ -103,17 +103,19 @@ fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<Strin
 }
 
 /// Reads the answer to `GET /ALIAS/_mapping`, in which each index of the alias has a key.
-pub(super) fn behind(alias: &str, mappings: &BTreeMap<String, IndexMapping>) -> Behind {
+pub(super) fn resolve_alias(alias: &str, mappings: &BTreeMap<String, IndexMapping>) -> AliasTarget {
     match mappings.iter().next() {
-        None => Behind::Nothing,
+        None => AliasTarget::None,
         Some(_) if mappings.len() > 1 => {
-            Behind::Other(Foreign::Several { alias: alias.to_owned(), count: mappings.len() })
+            AliasTarget::Unusable(AliasError::Several { alias: alias.to_owned(), count: mappings.len() })
         }
-        Some((index, _)) if index == alias => Behind::Other(Foreign::Index(alias.to_owned())),
+        Some((index, _)) if index == alias => AliasTarget::Unusable(AliasError::Index(alias.to_owned())),
         Some((index, IndexMapping { mappings: Mapping { meta: Some(Meta { crowsnest: Some(origin) }) } })) => {
-            Behind::Ours { index: index.clone(), origin: origin.clone() }
+            AliasTarget::Ours { index: index.clone(), origin: origin.clone() }
         }
-        Some((index, _)) => Behind::Other(Foreign::NotOurs { alias: alias.to_owned(), index: index.clone() }),
+        Some((index, _)) => {
+            AliasTarget::Unusable(AliasError::NotOurs { alias: alias.to_owned(), index: index.clone() })
+        }
     }
 }
 
@@ -143,14 +145,14 @@ mod tests {
         Origin { template: template.to_owned(), source: "store".to_owned() }
     }
 
-    fn ours(index: &str, template: &str) -> Behind {
-        Behind::Ours { index: index.to_owned(), origin: origin(template) }
+    fn ours(index: &str, template: &str) -> AliasTarget {
+        AliasTarget::Ours { index: index.to_owned(), origin: origin(template) }
     }
 
     #[rstest]
-    #[case::nothing(Behind::Nothing, Behind::Nothing, Step::Create)]
-    #[case::live(ours("a-1", "new"), Behind::Nothing, Step::Follow { index: "a-1".to_owned() })]
-    #[case::outdated(ours("a-1", "old"), Behind::Nothing, Step::CreateRebuild)]
+    #[case::nothing(AliasTarget::None, AliasTarget::None, Step::Create)]
+    #[case::live(ours("a-1", "new"), AliasTarget::None, Step::Follow { index: "a-1".to_owned() })]
+    #[case::outdated(ours("a-1", "old"), AliasTarget::None, Step::CreateRebuild)]
     #[case::rebuild(
         ours("a-1", "old"),
         ours("a-2", "new"),
@@ -162,13 +164,13 @@ mod tests {
         Step::Rebuild { index: "a-2".to_owned(), old: "a-1".to_owned() }
     )]
     #[case::outdated_rebuild(ours("a-1", "new"), ours("a-2", "old"), Step::Discard { index: "a-2".to_owned() })]
-    #[case::live_lost(Behind::Nothing, ours("a-2", "new"), Step::Promote { index: "a-2".to_owned() })]
-    fn next_steps(#[case] live: Behind, #[case] rebuild: Behind, #[case] step: Step) {
+    #[case::live_lost(AliasTarget::None, ours("a-2", "new"), Step::Promote { index: "a-2".to_owned() })]
+    fn next_steps(#[case] live: AliasTarget, #[case] rebuild: AliasTarget, #[case] step: Step) {
         assert_eq!(decide(live, rebuild, &origin("new")), Ok(step));
     }
 
     #[rstest]
-    #[case::nothing("{}", Ok(Behind::Nothing))]
+    #[case::nothing("{}", Ok(AliasTarget::None))]
     #[case::ours(
         r#"{"a-000001":{"mappings":{"_meta":{"crowsnest":{"template":"new","source":"store"}},"dynamic":"false"}}}"#,
         Ok(ours("a-000001", "new"))
@@ -179,10 +181,10 @@ mod tests {
         r#"{"x":{"mappings":{"_meta":{"x":1}}}}"#,
         Err("the alias a points at x, which Crowsnest did not create")
     )]
-    fn reads_aliases(#[case] answer: &str, #[case] expected: Result<Behind, &str>) {
-        let read = behind("a", &serde_json::from_str(answer).unwrap());
+    fn reads_aliases(#[case] answer: &str, #[case] expected: Result<AliasTarget, &str>) {
+        let read = resolve_alias("a", &serde_json::from_str(answer).unwrap());
         let read = match read {
-            Behind::Other(foreign) => Err(foreign.to_string()),
+            AliasTarget::Unusable(foreign) => Err(foreign.to_string()),
             other => Ok(other),
         };
         assert_eq!(read, expected.map_err(ToOwned::to_owned));
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_gets_what_the_writer_relies_on() {
+    fn the_template_contains_required_settings() {
         let template =
             json!({"settings": {"number_of_replicas": 0}, "mappings": {"dynamic": false, "_meta": {"x": 1}}});
         let body = index_body(&template, "a", &origin("t"));

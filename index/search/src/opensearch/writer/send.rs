@@ -1,27 +1,29 @@
 //! Sends a batch of changes until each one is written, superseded or refused.
 
 use super::WriterError;
-use crate::opensearch::bulk::{self, BulkLimits, DocumentChange, Marker, Outcome, WholeFailure, build, whole_failure};
+use crate::opensearch::bulk::{
+    self, BulkLimits, DocumentChange, Marker, Outcome, RequestFailure, build, classify_failure,
+};
 use crate::opensearch::client::{Client, ClientError, Fault, Request};
 use futures::{StreamExt, stream};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Rounds in a row in which the engine takes nothing, before the index is checked again.
-const ROUNDS: u32 = 4;
+/// Maximum number of consecutive rounds in which the engine accepts nothing; then the index is checked again.
+const MAX_IDLE_ROUNDS: u32 = 4;
 
-/// One round over changes, each request of which was sent once.
+/// Result of one round, in which each request was sent once.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// Time until all answers were there.
-    pub took: Duration,
-    /// Ids the engine took.
+    /// Time until all responses had arrived.
+    pub duration: Duration,
+    /// Ids of documents that the engine accepted.
     pub written: Vec<String>,
     pub superseded: u64,
     pub poisoned: Vec<(DocumentChange, Fault)>,
     /// To be sent again.
     pub pending: Vec<DocumentChange>,
-    /// Why there are pending ones.
+    /// Reason for pending changes.
     pub reason: Option<String>,
     /// The index has to be checked before anything else is sent.
     pub unavailable: Option<WriterError>,
@@ -32,53 +34,53 @@ pub struct Sender<'a> {
     pub alias: &'a str,
     pub marker: &'a Marker,
     pub limits: BulkLimits,
-    /// Requests at the same time.
-    pub at_once: usize,
+    /// Maximum number of concurrent requests.
+    pub max_concurrent_requests: usize,
 }
 
 /// The last change of each document, in the order of their sequence numbers.
-fn last_of_each(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
+fn keep_last_changes(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     let last: HashMap<String, u64> = changes.iter().map(|change| (change.id.clone(), change.seq)).collect();
     changes.into_iter().filter(|change| last.get(&change.id) == Some(&change.seq)).collect()
 }
 
 /// Owner of a delivery: counts the writes and determines the delay between attempts.
-pub trait Account: Sync {
-    fn count(&self, round: &Round);
-    /// The engine takes nothing at the moment.
-    fn waits(&self, reason: &str);
-    /// Pause after a number of failures in a row.
-    fn pause(&self, failures: u32) -> Duration;
+pub trait DeliveryObserver: Sync {
+    fn record_round(&self, round: &Round);
+    /// Reports that the engine accepts nothing at the moment.
+    fn report_waiting(&self, reason: &str);
+    /// Delay before the next attempt after a number of consecutive failures.
+    fn retry_delay(&self, failures: u32) -> Duration;
 }
 
 impl Sender<'_> {
-    /// Sends changes until the engine has taken or refused each; of several changes of a document only the last. `failures`
+    /// Sends changes until the engine has accepted or refused each; of several changes of a document only the last. `failures`
     /// counts rounds without success. Fails if the index has to be checked first.
     pub async fn deliver(
         &self,
         changes: Vec<DocumentChange>,
         failures: &mut u32,
-        account: &impl Account,
+        observer: &impl DeliveryObserver,
     ) -> Result<(), WriterError> {
-        let mut pending = last_of_each(changes);
-        let mut idle = 0;
+        let mut pending = keep_last_changes(changes);
+        let mut idle_rounds = 0;
         while !pending.is_empty() {
             let before = pending.len();
             let began = Instant::now();
-            let mut round = self.round(pending).await;
-            round.took = began.elapsed();
-            account.count(&round);
+            let mut round = self.send_round(pending).await;
+            round.duration = began.elapsed();
+            observer.record_round(&round);
             if let Some(error) = round.unavailable {
                 return Err(error);
             }
             pending = round.pending;
             let Some(reason) = round.reason else { continue };
-            (idle, *failures) = if pending.len() < before { (0, 0) } else { (idle + 1, *failures) };
-            if idle == ROUNDS {
-                return Err(WriterError::NothingTaken(reason));
+            (idle_rounds, *failures) = if pending.len() < before { (0, 0) } else { (idle_rounds + 1, *failures) };
+            if idle_rounds == MAX_IDLE_ROUNDS {
+                return Err(WriterError::NothingAccepted(reason));
             }
-            account.waits(&reason);
-            let pause = account.pause(*failures);
+            observer.report_waiting(&reason);
+            let pause = observer.retry_delay(*failures);
             *failures += 1;
             tokio::time::sleep(pause).await;
         }
@@ -86,57 +88,59 @@ impl Sender<'_> {
     }
 
     /// Sends changes of different documents.
-    async fn round(&self, changes: Vec<DocumentChange>) -> Round {
+    async fn send_round(&self, changes: Vec<DocumentChange>) -> Round {
         let mut round = Round::default();
         let mut parts = Vec::new();
-        let mut good = Vec::with_capacity(changes.len());
+        let mut valid = Vec::with_capacity(changes.len());
         for change in changes {
             match bulk::check(&change) {
-                Ok(()) => good.push(change),
+                Ok(()) => valid.push(change),
                 Err(refused) => {
                     let fault = Fault { status: 400, kind: String::new(), reason: refused.to_string() };
                     round.poisoned.push((change, fault));
                 }
             }
         }
-        while !good.is_empty() {
-            let built = build(self.marker, &good, self.limits);
-            let rest = good.split_off(built.items);
-            parts.push((built.body, std::mem::replace(&mut good, rest)));
+        while !valid.is_empty() {
+            let built = build(self.marker, &valid, self.limits);
+            let rest = valid.split_off(built.items);
+            parts.push((built.body, std::mem::replace(&mut valid, rest)));
         }
-        let sent = stream::iter(parts).map(|(body, part)| self.part(body, part)).buffer_unordered(self.at_once.max(1));
+        let sent = stream::iter(parts)
+            .map(|(body, part)| self.send_request(body, part))
+            .buffer_unordered(self.max_concurrent_requests.max(1));
         sent.fold(round, |mut all, part| {
-            all.add(part);
+            all.merge(part);
             futures::future::ready(all)
         })
         .await
     }
 
     /// Sends one request. If it fails as a whole, its halves are sent.
-    async fn part(&self, body: Vec<u8>, changes: Vec<DocumentChange>) -> Round {
+    async fn send_request(&self, body: Vec<u8>, changes: Vec<DocumentChange>) -> Round {
         let mut round = Round::default();
         let mut requests = vec![(body, changes.as_slice())];
         while let Some((body, changes)) = requests.pop() {
             let sent = self.client.send(&Request::new(http::Method::POST, bulk::path(self.alias)).lines(body)).await;
-            match sent.and_then(|answer| bulk::read(&answer.body, self.marker, changes)) {
+            match sent.and_then(|answer| bulk::parse_response(&answer.body, self.marker, changes)) {
                 Ok(answer) if answer.replaced => {
-                    round.keep(changes, "another index stands behind the alias".to_owned());
+                    round.retry_later(changes, "another index stands behind the alias".to_owned());
                     round.unavailable.get_or_insert(WriterError::Replaced);
                 }
-                Ok(answer) => round.take(changes, answer.outcomes),
-                Err(error) => match whole_failure(&error, changes.len()) {
-                    WholeFailure::Retry => round.keep(changes, error.chain()),
-                    WholeFailure::Halve => {
-                        let whole = BulkLimits { bytes: usize::MAX, items: usize::MAX };
+                Ok(answer) => round.add_outcomes(changes, answer.outcomes),
+                Err(error) => match classify_failure(&error, changes.len()) {
+                    RequestFailure::Retry => round.retry_later(changes, error.chain()),
+                    RequestFailure::Halve => {
+                        let unlimited = BulkLimits { bytes: usize::MAX, items: usize::MAX };
                         let (first, second) = changes.split_at(changes.len() / 2);
                         // The earlier half is sent first.
                         for half in [second, first] {
-                            requests.push((build(self.marker, half, whole).body, half));
+                            requests.push((build(self.marker, half, unlimited).body, half));
                         }
                     }
-                    WholeFailure::Poisoned => round.poison(changes, &error),
-                    WholeFailure::Unavailable => {
-                        round.keep(changes, error.chain());
+                    RequestFailure::Poisoned => round.reject(changes, &error),
+                    RequestFailure::Unavailable => {
+                        round.retry_later(changes, error.chain());
                         round.unavailable.get_or_insert(error.into());
                     }
                 },
@@ -152,7 +156,7 @@ impl Sender<'_> {
 }
 
 impl Round {
-    fn add(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.written.extend(other.written);
         self.superseded += other.superseded;
         self.poisoned.extend(other.poisoned);
@@ -161,12 +165,12 @@ impl Round {
         self.unavailable = self.unavailable.take().or(other.unavailable);
     }
 
-    fn keep(&mut self, changes: &[DocumentChange], reason: String) {
+    fn retry_later(&mut self, changes: &[DocumentChange], reason: String) {
         self.pending.extend_from_slice(changes);
         self.reason.get_or_insert(reason);
     }
 
-    fn poison(&mut self, changes: &[DocumentChange], error: &ClientError) {
+    fn reject(&mut self, changes: &[DocumentChange], error: &ClientError) {
         let fault = error.fault().cloned().unwrap_or_else(|| Fault {
             status: 0,
             kind: String::new(),
@@ -175,18 +179,18 @@ impl Round {
         self.poisoned.extend(changes.iter().map(|change| (change.clone(), fault.clone())));
     }
 
-    fn take(&mut self, changes: &[DocumentChange], outcomes: Vec<Outcome>) {
+    fn add_outcomes(&mut self, changes: &[DocumentChange], outcomes: Vec<Outcome>) {
         for (change, outcome) in changes.iter().zip(outcomes) {
             match outcome {
                 Outcome::Written => self.written.push(change.id.clone()),
                 Outcome::Superseded => self.superseded += 1,
                 Outcome::Poisoned(fault) => self.poisoned.push((change.clone(), fault)),
-                Outcome::Retry(fault) => self.keep(std::slice::from_ref(change), fault.to_string()),
+                Outcome::Retry(fault) => self.retry_later(std::slice::from_ref(change), fault.to_string()),
                 Outcome::Missing => {
-                    self.keep(std::slice::from_ref(change), "the answer leaves out a document".to_owned());
+                    self.retry_later(std::slice::from_ref(change), "the answer leaves out a document".to_owned());
                 }
                 Outcome::Unavailable(fault) => {
-                    self.keep(std::slice::from_ref(change), fault.to_string());
+                    self.retry_later(std::slice::from_ref(change), fault.to_string());
                     self.unavailable.get_or_insert(WriterError::Index(fault));
                 }
             }
@@ -202,6 +206,6 @@ mod tests {
     fn only_the_last_change_of_a_document_is_sent() {
         let change = |id: &str, seq| DocumentChange { seq, id: id.to_owned(), document: None };
         let changes = vec![change("a", 1), change("b", 2), change("a", 3), change("c", 4), change("b", 5)];
-        assert_eq!(last_of_each(changes), [change("a", 3), change("c", 4), change("b", 5)]);
+        assert_eq!(keep_last_changes(changes), [change("a", 3), change("c", 4), change("b", 5)]);
     }
 }

@@ -8,7 +8,7 @@ use crate::paths::fleet::FleetGraph;
 use crate::plan::relations::Side;
 use crate::plan::{FleetFacts, plan};
 use crate::tests::corpus::Corpus;
-use crate::tests::properties::granted;
+use crate::tests::properties::rights_from;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_query::path::PathPattern;
 use crowsnest_query::{Limits, parse};
@@ -41,14 +41,14 @@ async fn store_of(objects: &[(&str, Value)]) -> (tempfile::TempDir, Arc<SqliteSt
         let progress = Progress { kind, ..Progress::default() };
         let collection = CollectionKey::new(cluster(name), resource_of(object));
         let steps = vec![Step::Put(Box::new(draft), packed)];
-        store.apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress }], 1_790_000_000_000).await.unwrap();
+        store.apply(&[Batch { collection, epoch: Epoch::UNSHARED, steps, progress }], 1_790_000_000_000).await.unwrap();
     }
     (home, Arc::new(store))
 }
 
 async fn fleet() -> Corpus {
     let (home, store) = store_of(&objects()).await;
-    Corpus::of(home, store).await
+    Corpus::with_store(home, store).await
 }
 
 fn graph(sources: Sources) -> FleetGraph {
@@ -63,7 +63,12 @@ async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
     let mut graph = graph(sources);
     let pattern: PathPattern = pattern.parse().unwrap();
     let found = find(&mut graph, &pattern, &PathLimits::default()).await.unwrap();
-    assert!(found.cut.is_empty() && graph.cut.is_empty(), "{:?} {:?}", found.cut, graph.cut);
+    assert!(
+        found.limits_reached.is_empty() && graph.limits_reached.is_empty(),
+        "{:?} {:?}",
+        found.limits_reached,
+        graph.limits_reached
+    );
     let nodes = |path: Vec<u64>| path.iter().map(|id| name(&graph, *id)).collect::<Vec<_>>().join(" ");
     let mut paths: Vec<String> = found.paths.into_iter().map(|path| nodes(path.nodes)).collect();
     paths.sort();
@@ -97,7 +102,7 @@ async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
 #[tokio::test]
 async fn paths_follow_edges(#[case] pattern: &str, #[case] expected: &[&str]) {
     let fleet = fleet().await;
-    let reversed = pattern.parse::<PathPattern>().unwrap().reversed().to_string();
+    let reversed = pattern.parse::<PathPattern>().unwrap().inverse().to_string();
     assert_eq!(paths(fleet.sources.clone(), pattern).await, expected, "{pattern}");
     let turned = |path: &&str| path.split(' ').rev().collect::<Vec<_>>().join(" ");
     let mut expected: Vec<String> = expected.iter().map(turned).collect();
@@ -147,7 +152,7 @@ async fn closures_follow_dependencies(#[case] query: &str, #[case] side: Side, #
 async fn rights_end_paths() {
     let allowed = |resources: &[&'static str]| {
         let allowed = resources.iter().map(|resource| ("member1", *resource, "")).collect();
-        Arc::new(granted(&allowed))
+        Arc::new(rights_from(&allowed))
     };
     let fleet = fleet().await;
     let seen = |rights: &Arc<Rights>| fleet.as_reader(rights, "ann");

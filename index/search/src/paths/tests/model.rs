@@ -48,20 +48,20 @@ impl Model {
         let mut found: Vec<_> = starts.map(|id| (vec![*id], Vec::new())).collect();
         for (hop, node) in &pattern.hops {
             let mut ended = Vec::new();
-            let mut here = found;
+            let mut frontier = found;
             for length in 0..=hop.most {
                 if length >= hop.least {
-                    ended.extend(here.iter().filter(|(nodes, _)| labelled(node, nodes[nodes.len() - 1])).cloned());
+                    ended.extend(frontier.iter().filter(|(nodes, _)| labelled(node, nodes[nodes.len() - 1])).cloned());
                 }
                 let mut next = Vec::new();
-                for (nodes, edges) in &here {
-                    for (to, edge) in self.steps(nodes[nodes.len() - 1], &hop.followed(), hop.direction) {
+                for (nodes, edges) in &frontier {
+                    for (to, edge) in self.steps(nodes[nodes.len() - 1], &hop.effective_types(), hop.direction) {
                         if !edges.contains(&edge) {
                             next.push(([nodes.as_slice(), &[to]].concat(), [edges.as_slice(), &[edge]].concat()));
                         }
                     }
                 }
-                here = next;
+                frontier = next;
             }
             found = ended;
         }
@@ -127,7 +127,7 @@ proptest! {
         let expected = model.naive(&pattern);
         prop_assume!(expected.len() < 5_000);
         let found = model.found(&pattern);
-        prop_assert!(found.cut.is_empty());
+        prop_assert!(found.limits_reached.is_empty());
         let paths: BTreeSet<_> = found.paths.iter().map(|path| (path.nodes.clone(), path.edges.clone())).collect();
         prop_assert_eq!(paths.len(), found.paths.len());
         prop_assert_eq!(paths, expected);
@@ -153,9 +153,9 @@ proptest! {
     #[test]
     fn reversed_patterns_find_reversed_paths(model in model(), pattern in pattern()) {
         let found = model.found(&pattern);
-        prop_assume!(found.cut.is_empty());
+        prop_assume!(found.limits_reached.is_empty());
         let mut expected: Vec<_> = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();
-        let reversed = model.found(&pattern.reversed()).paths.into_iter();
+        let reversed = model.found(&pattern.inverse()).paths.into_iter();
         let mut reversed: Vec<_> = reversed
             .map(|path| (path.nodes.into_iter().rev().collect::<Vec<_>>(), path.edges.into_iter().rev().collect::<Vec<_>>()))
             .collect();
@@ -182,15 +182,15 @@ fn searches_of_dense_graphs_end_and_report_it() {
     let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
     let model = Model { readable: ids, edges };
     let found = model.found(&"()-[:USES*8]->()".parse().unwrap());
-    assert!(found.paths.len() <= 10_000 && !found.cut.is_empty(), "{:?}", found.cut);
+    assert!(found.paths.len() <= 10_000 && !found.limits_reached.is_empty(), "{:?}", found.limits_reached);
     let limits = PathLimits { visited: 5, ..PathLimits::default() };
     let few = block_on(find(&mut model.clone(), &"()-[:USES*2]->()".parse().unwrap(), &limits)).unwrap();
-    assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)) && !few.cut.is_empty());
+    assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)) && !few.limits_reached.is_empty());
     // Each object is a path without hops.
     for (paths, is_cut) in [(29, true), (30, false)] {
         let limits = PathLimits { paths, ..PathLimits::default() };
         let some = block_on(find(&mut model.clone(), &"()".parse().unwrap(), &limits)).unwrap();
-        assert_eq!((some.paths.len(), !some.cut.is_empty()), (paths, is_cut));
+        assert_eq!((some.paths.len(), !some.limits_reached.is_empty()), (paths, is_cut));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Permissions are applied first: a document that the caller may not read is not counted.
 
 use super::doc_sets::{PreparedQuery, SegmentMatches};
-use super::facet_counts::{FacetCounter, OrdinalCounts, summed};
+use super::facet_counts::{FacetCounter, OrdinalCounts, sum_by_text};
 use super::top_hits::TopHitsCollector;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::Facet;
@@ -22,50 +22,50 @@ pub fn top_hits(
     matches: &Match,
     request: &TopHitsRequest,
 ) -> Result<TopHits, Error> {
-    let (snapshot, question) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-    let of = |segment: &Segment| of_segment(text, (segment, &snapshot.values), &question, context, request);
+    let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
+    let of = |segment: &Segment| collect_segment(text, (segment, &snapshot.values), &query, context, request);
     let parts = text.each(&snapshot, of);
     let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
     let of_facet = |(nth, facet): (usize, &Facet)| {
-        summed(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.of(*facet))
+        sum_by_text(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.of(*facet))
     };
     let facets = request.facets.iter().enumerate().map(of_facet).collect();
-    let merged = request.merged(parts.into_iter().map(|(hits, _)| hits));
-    Ok(TopHits { facets, notices: question.notices(), ..merged })
+    let merged = request.merge(parts.into_iter().map(|(hits, _)| hits));
+    Ok(TopHits { facets, notices: query.notices(), ..merged })
 }
 
 /// Hits of a segment, and its facet counts.
-type OfSegment = (TopHits, Vec<OrdinalCounts>);
+type SegmentResult = (TopHits, Vec<OrdinalCounts>);
 
-fn of_segment(
+fn collect_segment(
     text: &TextIndex,
     (segment, values): (&Segment, &Values),
-    question: &PreparedQuery<'_>,
+    query: &PreparedQuery<'_>,
     context: &SearchContext,
     request: &TopHitsRequest,
-) -> tantivy::Result<OfSegment> {
+) -> tantivy::Result<SegmentResult> {
     let late = || Ok((TopHits { incomplete: true, ..TopHits::default() }, Vec::new()));
-    let SegmentMatches { docs, permitted, scored } = match question.ask(segment, values, &context.rights) {
+    let SegmentMatches { docs, permitted, scored } = match query.evaluate(segment, values, &context.rights) {
         Ok(matching) => matching,
-        Err(EvaluationError::Late) => return late(),
+        Err(EvaluationError::DeadlineExceeded) => return late(),
         Err(EvaluationError::Failed(error)) => return Err(error),
     };
     if docs.is_none() {
         return Ok((TopHits::default(), Vec::new()));
     }
-    let total = docs.len(segment.parts.max_doc());
-    let tallying = FacetCounter {
+    let total = docs.len(segment.data.max_doc());
+    let counter = FacetCounter {
         segment,
         values,
         facets: &request.facets,
         rights: &context.rights,
-        memory: &text.permitted,
+        cache: &text.permitted,
         deadline: context.deadline,
     };
-    let facets = tallying.of(&docs, &permitted);
+    let facets = counter.count(&docs, &permitted);
     let mut found = TopHits { total, left: total, incomplete: facets.is_none(), ..TopHits::default() };
     if request.keep > 0 || request.after.is_some() {
-        let mut best = TopHitsCollector::new(&segment.parts, values, request)?;
+        let mut best = TopHitsCollector::new(&segment.data, values, request)?;
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
         // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {

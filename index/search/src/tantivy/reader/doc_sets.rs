@@ -3,16 +3,16 @@
 
 use crate::authorization::CallerRights;
 use crate::document::columns::{Number, Word};
-use crate::document::tokens::{MAX_CHUNK, begins_terms, chunks};
-use crate::plan::patterns::MOST_EDITS;
+use crate::document::tokens::{MAX_CHUNK, chunks, matches_by_prefix};
+use crate::plan::patterns::MAX_EDITS;
 use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
-use crate::tantivy::doc_set::{DocSet, Marks, all_of, any_of, without};
-use crate::tantivy::reader::memory::PermittedMemory;
-use crate::tantivy::reader::permitted::{Permitted, permitted};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder, all_of, any_of, without};
+use crate::tantivy::reader::memory::PermittedCache;
+use crate::tantivy::reader::permitted::{PermittedDocs, resolve_permitted};
 use crate::tantivy::schema::Columns;
-use crate::tantivy::segments::{Parts, Segment};
+use crate::tantivy::segments::{Segment, SegmentData};
 use crate::tantivy::terms::{EvaluationError, FilterCache, FilterKey, TermPredicate, with_terms};
 use crate::tantivy::values::Values;
 use parking_lot::Mutex;
@@ -27,14 +27,14 @@ use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
 use tantivy_fst::Regex;
 
 /// Maximum number of terms that the last word of a phrase may expand to.
-const MOST_EXPANSIONS: u32 = 1 << 14;
+const MAX_EXPANSIONS: u32 = 1 << 14;
 
 /// A plan prepared for evaluation on segments.
 pub struct PreparedQuery<'q> {
     matches: &'q Match,
     columns: &'q Columns,
     filters: &'q FilterCache,
-    permitted: &'q PermittedMemory,
+    permitted: &'q PermittedCache,
     /// Query number.
     number: u64,
     patterns: BTreeMap<String, Regex>,
@@ -51,7 +51,7 @@ pub struct SegmentMatches {
     /// Without deleted documents.
     pub docs: DocSet,
     /// All documents that may be read.
-    pub permitted: Arc<Permitted>,
+    pub permitted: Arc<PermittedDocs>,
     pub scored: Vec<(DocSet, f32)>,
 }
 
@@ -85,7 +85,7 @@ impl<'q> PreparedQuery<'q> {
             columns: &text.columns,
             filters: &text.filters,
             permitted: &text.permitted,
-            number: text.filters.question(),
+            number: text.filters.next_query_number(),
             patterns,
             sets: Mutex::default(),
             deadline,
@@ -98,45 +98,45 @@ impl<'q> PreparedQuery<'q> {
     }
 
     /// Evaluates the plan on a segment; returns only documents that the caller may read.
-    pub fn ask(
+    pub fn evaluate(
         &self,
         segment: &Segment,
         values: &Values,
         rights: &Mutex<CallerRights>,
     ) -> Result<SegmentMatches, EvaluationError> {
-        let parts = &segment.parts;
-        let mut evaluator = self.evaluator(parts);
+        let data = &segment.data;
+        let mut evaluator = self.evaluator(data);
         let docs = evaluator.docs(self.matches)?;
         if docs.is_none() {
-            return Ok(SegmentMatches { permitted: Permitted::nothing(), docs, scored: Vec::new() });
+            return Ok(SegmentMatches { permitted: PermittedDocs::none(), docs, scored: Vec::new() });
         }
-        let permitted = permitted(parts, values, rights, self.permitted);
-        let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
+        let permitted = resolve_permitted(data, values, rights, self.permitted);
+        let docs = segment.without_deleted(all_of(&[docs, permitted.docs.clone()]));
         Ok(SegmentMatches { docs, permitted, scored: evaluator.scored })
     }
 
     /// Evaluates one condition to cache its result.
-    pub fn look_up(&self, parts: &Parts, filter: FilterKey) -> Result<(), EvaluationError> {
-        self.evaluator(parts).cached(filter).map(drop)
+    pub fn cache_filter(&self, data: &SegmentData, filter: FilterKey) -> Result<(), EvaluationError> {
+        self.evaluator(data).cached(filter).map(drop)
     }
 
-    fn evaluator<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
-        Asking { question: self, parts, scored: Vec::new(), negated: false }
+    fn evaluator<'a>(&'a self, data: &'a SegmentData) -> SegmentEvaluator<'a> {
+        SegmentEvaluator { query: self, data, scored: Vec::new(), negated: false }
     }
 }
 
 /// Evaluation of a query on one segment.
-struct Asking<'a> {
-    question: &'a PreparedQuery<'a>,
-    parts: &'a Parts,
+struct SegmentEvaluator<'a> {
+    query: &'a PreparedQuery<'a>,
+    data: &'a SegmentData,
     scored: Vec<(DocSet, f32)>,
     /// Within a negation, nothing scores.
     negated: bool,
 }
 
-impl Asking<'_> {
+impl SegmentEvaluator<'_> {
     fn docs(&mut self, matches: &Match) -> Result<DocSet, EvaluationError> {
-        let columns = self.question.columns;
+        let columns = self.query.columns;
         match matches {
             Match::All => Ok(DocSet::All),
             Match::None => Ok(DocSet::none()),
@@ -165,7 +165,7 @@ impl Asking<'_> {
                 Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
-                let near = || TermPredicate::Near(word.clone(), (*distance).min(MOST_EDITS), true);
+                let near = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
                 let name = self.terms(columns.word(Word::Name), near())?;
                 let inside = self.terms(columns.content, near())?;
                 Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
@@ -177,7 +177,7 @@ impl Asking<'_> {
             Match::Ids(ids) => self.numbers(columns.id, ids),
             Match::Because(_, _, inner) => self.docs(inner),
             // Resolved before; without resolution, the condition must not exclude documents.
-            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(DocSet::All),
+            Match::Path(_) | Match::Relation(_) | Match::Changed(_) => Ok(DocSet::All),
             Match::Clusters(names) => {
                 let field = columns.word(Word::Cluster);
                 let found = names.iter().map(|name| self.terms(field, TermPredicate::Is(name.clone())));
@@ -208,7 +208,7 @@ impl Asking<'_> {
             }
         }
         let found = all_of(&found);
-        let max_doc = self.parts.reader.max_doc();
+        let max_doc = self.data.reader.max_doc();
         let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
         // Documents that only match some of the parts do not score.
         for (set, _) in self.scored.iter_mut().skip(scored) {
@@ -227,7 +227,7 @@ impl Asking<'_> {
     }
 
     fn bare(&mut self, word: &str) -> Result<DocSet, EvaluationError> {
-        let columns = self.question.columns;
+        let columns = self.query.columns;
         let name = columns.word(Word::Name);
         let contains = || TermPredicate::Contains(word.to_owned());
         let mut anything = vec![self.terms(name, contains())?, self.terms(columns.word(Word::Anything), contains())?];
@@ -261,7 +261,7 @@ impl Asking<'_> {
         if chunks.is_empty() {
             return Ok(DocSet::none());
         }
-        let found = chunks.iter().map(|chunk| match begins_terms(chunk) {
+        let found = chunks.iter().map(|chunk| match matches_by_prefix(chunk) {
             true => self.terms(field, TermPredicate::BeginsInText(chunk.clone())),
             false => self.terms(field, TermPredicate::Is(chunk.to_lowercase())),
         });
@@ -270,16 +270,16 @@ impl Asking<'_> {
 
     /// Chunks in sequence in a message; the last one is a prefix unless it is very short.
     fn messages_with(&self, chunks: &[String]) -> Result<DocSet, EvaluationError> {
-        let field = self.question.columns.message;
+        let field = self.query.columns.message;
         match chunks {
             // Terms are not that long.
             [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(DocSet::none()),
-            [_, _, ..] => match self.cached(FilterKey::Said(field, chunks.to_vec())) {
+            [_, _, ..] => match self.cached(FilterKey::Phrase(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
                     let widely = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
                     let found = "messages that contain all of its words in any order are returned";
-                    self.question.notices.lock().insert(format!("{widely}: {found}"));
+                    self.query.notices.lock().insert(format!("{widely}: {found}"));
                     self.prefixes(field, chunks)
                 }
                 found => found,
@@ -291,11 +291,9 @@ impl Asking<'_> {
     fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<DocSet, EvaluationError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Ok(DocSet::none()),
-            (None, None) => {
-                self.terms(self.question.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned()))
-            }
+            (None, None) => self.terms(self.query.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned())),
             (from, to) => {
-                let filter = FilterKey::Between(self.question.columns.number(number), from, to);
+                let filter = FilterKey::Between(self.query.columns.number(number), from, to);
                 match number {
                     // Ranges relative to the current time are not cached.
                     Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&filter),
@@ -310,29 +308,27 @@ impl Asking<'_> {
     }
 
     fn cached(&self, filter: FilterKey) -> Result<DocSet, EvaluationError> {
-        let key = (self.parts.reader.segment_id(), filter);
-        if let Some(docs) = self.question.filters.get(self.question.number, &key) {
+        let key = (self.data.reader.segment_id(), filter);
+        if let Some(docs) = self.query.filters.get(self.query.number, &key) {
             return Ok(docs);
         }
         let docs = self.find(&key.1)?;
-        self.question.filters.insert(key, docs.clone());
+        self.query.filters.insert(key, docs.clone());
         Ok(docs)
     }
 
     fn find(&self, filter: &FilterKey) -> Result<DocSet, EvaluationError> {
         match filter {
-            FilterKey::Terms(field, TermPredicate::Contains(part))
-                if *field == self.question.columns.word(Word::Name) =>
-            {
-                Ok(self.parts.names.containing(part))
+            FilterKey::Terms(field, TermPredicate::Contains(part)) if *field == self.query.columns.word(Word::Name) => {
+                Ok(self.data.names.containing(part))
             }
             FilterKey::Terms(field, predicate) => {
                 let regex = if let TermPredicate::Matches(pattern) = predicate {
-                    self.question.patterns.get(pattern)
+                    self.query.patterns.get(pattern)
                 } else {
                     None
                 };
-                with_terms(&self.parts.reader, *field, predicate, regex, self.question.deadline)
+                with_terms(&self.data.reader, *field, predicate, regex, self.query.deadline)
             }
             FilterKey::Between(field, from, to) => {
                 let bound = |value: Option<i64>| match value {
@@ -341,13 +337,13 @@ impl Asking<'_> {
                 };
                 self.scan(&RangeQuery::new(bound(*from), bound(*to)), u64::MAX)
             }
-            FilterKey::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
+            FilterKey::Phrase(field, chunks) => match chunks.last().is_some_and(|last| matches_by_prefix(last)) {
                 true => {
                     // tantivy's PhrasePrefixQuery stops after some terms and reads each of them completely.
                     let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
                     terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
                     let mut query = RegexPhraseQuery::new(*field, terms);
-                    query.set_max_expansions(MOST_EXPANSIONS);
+                    query.set_max_expansions(MAX_EXPANSIONS);
                     self.scan(&query, u64::MAX)
                 }
                 false => {
@@ -361,39 +357,39 @@ impl Asking<'_> {
     /// Not cached, because there are many such sets and they are rarely reused.
     fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
         let key = (field, Arc::as_ptr(numbers) as usize);
-        let known = self.question.sets.lock().get(&key).cloned();
+        let known = self.query.sets.lock().get(&key).cloned();
         let weight = match known {
             Some(weight) => weight,
             None => {
                 let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
                 let weight = Arc::from(self.weight(&TermSetQuery::new(terms))?);
-                self.question.sets.lock().insert(key, Arc::clone(&weight));
+                self.query.sets.lock().insert(key, Arc::clone(&weight));
                 weight
             }
         };
-        self.weighed(&*weight, numbers.len() as u64)
+        self.collect_docs(&*weight, numbers.len() as u64)
     }
 
     fn scan(&self, query: &dyn Query, expected: u64) -> Result<DocSet, EvaluationError> {
-        self.weighed(&*self.weight(query)?, expected)
+        self.collect_docs(&*self.weight(query)?, expected)
     }
 
     fn weight(&self, query: &dyn Query) -> tantivy::Result<Box<dyn Weight>> {
-        query.weight(EnableScoring::disabled_from_schema(self.parts.reader.schema()))
+        query.weight(EnableScoring::disabled_from_schema(self.data.reader.schema()))
     }
 
-    fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<DocSet, EvaluationError> {
-        let mut marks = Marks::new(self.parts.reader.max_doc(), expected);
-        let mut scorer = weight.scorer(&self.parts.reader, 1.0)?;
+    fn collect_docs(&self, weight: &dyn Weight, expected: u64) -> Result<DocSet, EvaluationError> {
+        let mut builder = DocSetBuilder::new(self.data.reader.max_doc(), expected);
+        let mut scorer = weight.scorer(&self.data.reader, 1.0)?;
         let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
         loop {
-            if Instant::now() > self.question.deadline {
-                return Err(EvaluationError::Late);
+            if Instant::now() > self.query.deadline {
+                return Err(EvaluationError::DeadlineExceeded);
             }
-            let met = scorer.fill_buffer(&mut block);
-            marks.add(&block[..met]);
-            if met < block.len() {
-                return Ok(marks.done());
+            let count = scorer.fill_buffer(&mut block);
+            builder.add(&block[..count]);
+            if count < block.len() {
+                return Ok(builder.build());
             }
         }
     }

@@ -6,10 +6,10 @@
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
 use crate::tantivy::doc_set::{DocSet, without};
-use crate::tantivy::reader::memory::PermittedMemory;
-use crate::tantivy::reader::permitted::Permitted;
+use crate::tantivy::reader::memory::PermittedCache;
+use crate::tantivy::reader::permitted::PermittedDocs;
 use crate::tantivy::segments::Segment;
-use crate::tantivy::values::{NONE, Ordinals, Texts, Values};
+use crate::tantivy::values::{ColumnValues, NONE, Ordinals, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,60 +24,60 @@ pub(crate) struct FacetCounter<'s> {
     pub values: &'s Values,
     pub facets: &'s [Facet],
     pub rights: &'s Mutex<CallerRights>,
-    pub memory: &'s PermittedMemory,
+    pub cache: &'s PermittedCache,
     pub deadline: Instant,
 }
 
 impl FacetCounter<'_> {
     /// Counts of each facet; `docs` are existing documents and a subset of `permitted`. None after the deadline.
-    pub fn of(&self, docs: &DocSet, permitted: &Arc<Permitted>) -> Option<Vec<OrdinalCounts>> {
-        let max_doc = self.segment.parts.max_doc();
+    pub fn count(&self, docs: &DocSet, permitted: &Arc<PermittedDocs>) -> Option<Vec<OrdinalCounts>> {
+        let max_doc = self.segment.data.max_doc();
         if 2 * docs.len(max_doc) <= permitted.docs.len(max_doc) {
-            return self.counted(self.facets, docs);
+            return self.count_facets(self.facets, docs);
         }
-        let all = self.of_permitted(permitted)?;
+        let all = self.count_permitted(permitted)?;
         let missing = without(permitted.docs.clone(), docs, max_doc);
         if missing.is_none() {
             return Some(all);
         }
-        let missing = self.counted(self.facets, &missing)?;
-        Some(all.iter().zip(missing).map(|(all, missing)| less(all, &missing)).collect())
+        let missing = self.count_facets(self.facets, &missing)?;
+        Some(all.iter().zip(missing).map(|(all, missing)| subtract(all, &missing)).collect())
     }
 
     /// Counts of all permitted documents, including deleted ones.
-    pub fn of_permitted(&self, permitted: &Arc<Permitted>) -> Option<Vec<OrdinalCounts>> {
-        let known = permitted.tallies(self.facets);
-        let unknown = self.facets.iter().zip(&known).filter(|(_, tally)| tally.is_none()).map(|(facet, _)| *facet);
+    pub fn count_permitted(&self, permitted: &Arc<PermittedDocs>) -> Option<Vec<OrdinalCounts>> {
+        let known = permitted.cached_counts(self.facets);
+        let unknown = self.facets.iter().zip(&known).filter(|(_, counts)| counts.is_none()).map(|(facet, _)| *facet);
         let unknown: Vec<Facet> = unknown.collect();
         if unknown.is_empty() {
             return known.into_iter().collect();
         }
-        let counted = self.counted(&unknown, &permitted.docs)?;
-        permitted.counted(unknown.into_iter().zip(counted));
+        let counted = self.count_facets(&unknown, &permitted.docs)?;
+        permitted.cache_counts(unknown.into_iter().zip(counted));
         // Updates the cached entry, because it takes more memory now.
-        self.memory.insert(&self.rights.lock(), self.segment.parts.id(), permitted);
-        permitted.tallies(self.facets).into_iter().collect()
+        self.cache.insert(&self.rights.lock(), self.segment.data.id(), permitted);
+        permitted.cached_counts(self.facets).into_iter().collect()
     }
 
-    fn counted(&self, facets: &[Facet], docs: &DocSet) -> Option<Vec<OrdinalCounts>> {
-        let max_doc = self.segment.parts.max_doc();
+    fn count_facets(&self, facets: &[Facet], docs: &DocSet) -> Option<Vec<OrdinalCounts>> {
+        let max_doc = self.segment.data.max_doc();
         let many = docs.len(max_doc);
         let counts = facets
             .iter()
-            .map(|facet| Counted::new(self.segment.parts.column(*facet), self.values.of(*facet).end(), many));
-        let mut counts: Vec<Counted<'_>> = counts.collect();
+            .map(|facet| ColumnCounter::new(self.segment.data.column(*facet), self.values.of(*facet).count(), many));
+        let mut counts: Vec<ColumnCounter<'_>> = counts.collect();
         let mut in_time = true;
-        docs.in_blocks(max_doc, |block| {
+        docs.for_each_block(max_doc, |block| {
             counts.iter_mut().for_each(|facet| facet.count(block));
             in_time = Instant::now() <= self.deadline;
             in_time
         });
-        in_time.then(|| counts.into_iter().map(Counted::tally).collect())
+        in_time.then(|| counts.into_iter().map(ColumnCounter::into_counts).collect())
     }
 }
 
 /// Subtracts counts; `missing` must be a subset.
-fn less(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
+fn subtract(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
     let mut missing = missing.iter().peekable();
     let left = all.iter().map(|(value, count)| {
         let gone = missing.next_if(|(other, _)| other == value).map_or(0, |(_, gone)| *gone);
@@ -87,9 +87,12 @@ fn less(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
 }
 
 /// Sums the counts of segments by the texts of their values.
-pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t OrdinalCounts>, texts: &Texts) -> Vec<(Arc<str>, u64)> {
-    let mut counts = vec![0; texts.end()];
-    for (value, count) in tallies.flat_map(|tally| tally.iter()) {
+pub(crate) fn sum_by_text<'c>(
+    segments: impl Iterator<Item = &'c OrdinalCounts>,
+    texts: &ColumnValues,
+) -> Vec<(Arc<str>, u64)> {
+    let mut counts = vec![0; texts.count()];
+    for (value, count) in segments.flat_map(|counts| counts.iter()) {
         if let Some(all) = counts.get_mut(*value as usize) {
             *all += u64::from(*count);
         }
@@ -99,29 +102,29 @@ pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t OrdinalCounts>, texts
 }
 
 /// Counts the values of a column.
-struct Counted<'s> {
+struct ColumnCounter<'s> {
     column: &'s Ordinals,
-    met: Met,
+    state: CountState,
 }
 
-enum Met {
+enum CountState {
     /// A list of values, while there are fewer than distinct values.
     Few(Vec<u32>),
     /// Counts by value.
     Many(Vec<u32>),
 }
 
-impl<'s> Counted<'s> {
+impl<'s> ColumnCounter<'s> {
     fn new(column: &'s Ordinals, values: usize, docs: u64) -> Self {
         let few = docs < values as u64 / 8;
-        Self { column, met: if few { Met::Few(Vec::new()) } else { Met::Many(vec![0; values]) } }
+        Self { column, state: if few { CountState::Few(Vec::new()) } else { CountState::Many(vec![0; values]) } }
     }
 
     fn count(&mut self, docs: &[DocId]) {
-        match (&mut self.met, self.column) {
-            (_, Ordinals::Nowhere) => {}
-            (Met::Few(met), column) => docs.iter().for_each(|doc| met.extend_from_slice(column.of_doc(*doc))),
-            (Met::Many(counts), Ordinals::One(values)) => {
+        match (&mut self.state, self.column) {
+            (_, Ordinals::Empty) => {}
+            (CountState::Few(met), column) => docs.iter().for_each(|doc| met.extend_from_slice(column.of_doc(*doc))),
+            (CountState::Many(counts), Ordinals::One(values)) => {
                 for doc in docs {
                     let value = values.get(*doc as usize).and_then(|value| counts.get_mut(*value as usize));
                     if let Some(count) = value {
@@ -129,7 +132,7 @@ impl<'s> Counted<'s> {
                     }
                 }
             }
-            (Met::Many(counts), column) => {
+            (CountState::Many(counts), column) => {
                 for value in docs.iter().flat_map(|doc| column.of_doc(*doc)) {
                     if let Some(count) = counts.get_mut(*value as usize) {
                         *count += 1;
@@ -139,15 +142,15 @@ impl<'s> Counted<'s> {
         }
     }
 
-    fn tally(self) -> OrdinalCounts {
-        match self.met {
-            Met::Few(mut met) => {
+    fn into_counts(self) -> OrdinalCounts {
+        match self.state {
+            CountState::Few(mut met) => {
                 met.retain(|value| *value != NONE);
                 met.sort_unstable();
                 let runs = met.chunk_by(|a, b| a == b);
                 runs.filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).unwrap_or(u32::MAX)))).collect()
             }
-            Met::Many(counts) => (0..).zip(counts).filter(|(_, count)| *count > 0).collect(),
+            CountState::Many(counts) => (0..).zip(counts).filter(|(_, count)| *count > 0).collect(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MOST_NUMBERS, SearchContext};
+use crate::engine::{Lookup, MAX_NUMBERS, SearchContext};
 use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
 use crate::tantivy::doc_set::DocSet;
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Lookup of numbers and terms for one caller.
-pub struct Looking<'t> {
+pub struct SegmentLookup<'t> {
     pub text: &'t TextIndex,
     rights: Arc<Mutex<CallerRights>>,
     pub deadline: Instant,
     /// It reached a limit or the deadline.
-    pub cut: bool,
+    pub truncated: bool,
     /// Remarks for the caller.
     notices: BTreeSet<String>,
 }
 
-impl<'t> Looking<'t> {
+impl<'t> SegmentLookup<'t> {
     pub fn new(text: &'t TextIndex, context: &SearchContext) -> Self {
         let (rights, deadline) = (Arc::clone(&context.rights), context.deadline);
-        Self { text, rights, deadline, cut: false, notices: BTreeSet::new() }
+        Self { text, rights, deadline, truncated: false, notices: BTreeSet::new() }
     }
 
     /// Ids of the matching objects that the caller may read.
@@ -47,28 +47,28 @@ impl<'t> Looking<'t> {
         let deadline = self.deadline;
         let seen = self.each(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
         let mut all = BTreeSet::new();
-        for (numbers, cut) in seen {
+        for (numbers, truncated) in seen {
             all.extend(numbers);
-            self.cut |= cut;
+            self.truncated |= truncated;
         }
-        Ok(Lookup { numbers: all, incomplete: self.cut, notices: self.notices })
+        Ok(Lookup { numbers: all, incomplete: self.truncated, notices: self.notices })
     }
 
     /// Evaluates each segment and visits the readable documents that match.
     pub(crate) fn each<T: Send>(
         &mut self,
         matches: &Match,
-        look: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
+        visit: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let (snapshot, question) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
-        let seen = self.text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &self.rights) {
-            Ok(matching) => look(segment, &matching.docs).map(Some),
-            Err(EvaluationError::Late) => Ok(None),
+        let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
+        let seen = self.text.each(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &self.rights) {
+            Ok(matching) => visit(segment, &matching.docs).map(Some),
+            Err(EvaluationError::DeadlineExceeded) => Ok(None),
             Err(EvaluationError::Failed(error)) => Err(error),
         });
         let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
-        self.cut |= seen.iter().any(Option::is_none);
-        self.notices.extend(question.notices());
+        self.truncated |= seen.iter().any(Option::is_none);
+        self.notices.extend(query.notices());
         Ok(seen.into_iter().flatten().collect())
     }
 }
@@ -80,17 +80,17 @@ fn numbers(
     columns: &[&str],
     deadline: Instant,
 ) -> tantivy::Result<(BTreeSet<u64>, bool)> {
-    let fast = segment.parts.reader.fast_fields();
+    let fast = segment.data.reader.fast_fields();
     let columns = columns.iter().map(|name| fast.u64(name)).collect::<tantivy::Result<Vec<_>>>()?;
-    let (mut numbers, mut cut) = (BTreeSet::new(), false);
-    docs.in_blocks(segment.parts.max_doc(), |block| {
-        cut = numbers.len() >= MOST_NUMBERS || Instant::now() > deadline;
-        if !cut {
+    let (mut numbers, mut truncated) = (BTreeSet::new(), false);
+    docs.for_each_block(segment.data.max_doc(), |block| {
+        truncated = numbers.len() >= MAX_NUMBERS || Instant::now() > deadline;
+        if !truncated {
             for column in &columns {
                 numbers.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));
             }
         }
-        !cut
+        !truncated
     });
-    Ok((numbers, cut))
+    Ok((numbers, truncated))
 }

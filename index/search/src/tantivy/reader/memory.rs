@@ -3,10 +3,10 @@
 //! Written and read by searches. When the caller's grants in a cluster change, an entry remains valid for all other
 //! clusters.
 
-use super::permitted::Permitted;
+use super::permitted::PermittedDocs;
 use crate::authorization::{CallerRights, DecisionBasis, Rights};
 use crate::document::columns::Facet;
-use crate::tantivy::segments::PartsId;
+use crate::tantivy::segments::SegmentDataId;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use moka::policy::EvictionPolicy;
@@ -15,63 +15,63 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Limit on the memory of all entries.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 /// Idle time after which an entry is evicted.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// By caller and segment.
-type Key = (Arc<UserInfo>, PartsId);
+type Key = (Arc<UserInfo>, SegmentDataId);
 
 #[derive(Clone)]
 struct Entry {
     basis: DecisionBasis,
-    permitted: Arc<Permitted>,
+    permitted: Arc<PermittedDocs>,
 }
 
 /// The last decision about a segment for a caller.
 #[derive(Debug)]
-pub struct Known {
-    pub permitted: Arc<Permitted>,
+pub struct CachedPermission {
+    pub permitted: Arc<PermittedDocs>,
     /// Clusters whose rules may have changed for the caller since.
     pub changed: BTreeSet<ClusterName>,
 }
 
 /// The cache.
-pub struct PermittedMemory(moka::sync::Cache<Key, Entry>);
+pub struct PermittedCache(moka::sync::Cache<Key, Entry>);
 
-impl Default for PermittedMemory {
+impl Default for PermittedCache {
     fn default() -> Self {
         let size = |_: &Key, entry: &Entry| u32::try_from(256 + entry.permitted.bytes()).unwrap_or(u32::MAX);
-        let cache = moka::sync::Cache::builder().max_capacity(MOST_BYTES).weigher(size);
-        Self(cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(KEPT_FOR).build())
+        let cache = moka::sync::Cache::builder().max_capacity(MAX_BYTES).weigher(size);
+        Self(cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(IDLE_TIMEOUT).build())
     }
 }
 
-impl PermittedMemory {
-    pub fn get(&self, rights: &CallerRights, parts: PartsId) -> Option<Known> {
-        let Entry { basis, permitted } = self.0.get(&(Arc::clone(rights.caller()), parts))?;
-        Some(Known { permitted, changed: rights.changed_from(&basis)? })
+impl PermittedCache {
+    pub fn get(&self, rights: &CallerRights, segment: SegmentDataId) -> Option<CachedPermission> {
+        let Entry { basis, permitted } = self.0.get(&(Arc::clone(rights.caller()), segment))?;
+        Some(CachedPermission { permitted, changed: rights.changed_from(&basis)? })
     }
 
     /// Stores a decision unless it is based on newer rules.
-    pub fn insert(&self, rights: &CallerRights, parts: PartsId, permitted: &Arc<Permitted>) {
+    pub fn insert(&self, rights: &CallerRights, segment: SegmentDataId, permitted: &Arc<PermittedDocs>) {
         if let Some(basis) = rights.basis() {
             let entry = Entry { basis, permitted: Arc::clone(permitted) };
-            self.0.insert((Arc::clone(rights.caller()), parts), entry);
+            self.0.insert((Arc::clone(rights.caller()), segment), entry);
         }
     }
 
     /// Evicts merged segments. Returns the callers whose entries were valid, with the facets that were counted.
-    pub fn forget(&self, rights: &Arc<Rights>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
+    pub fn evict(&self, rights: &Arc<Rights>, segments: &HashSet<SegmentDataId>) -> Vec<(CallerRights, Vec<Facet>)> {
         let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
-        for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| gone.contains(&key.1)) {
+        for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| segments.contains(&key.1)) {
             let (bases, facets) = callers.entry(Arc::clone(&key.0)).or_default();
             bases.push(basis);
             facets.extend(permitted.facets());
             self.0.invalidate(&*key);
         }
         let still = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>))| {
-            let rights = rights.of(&caller);
+            let rights = rights.for_caller(&caller);
             let same = |basis| rights.changed_from(basis).is_some_and(|changed| changed.is_empty());
             bases.iter().any(same).then(|| (rights, facets.into_iter().collect()))
         };

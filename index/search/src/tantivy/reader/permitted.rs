@@ -2,13 +2,13 @@
 //! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
 //! decided again.
 
-use super::memory::{Known, PermittedMemory};
+use super::memory::{CachedPermission, PermittedCache};
 use crate::authorization::CallerRights;
 use crate::authorization::decision::{ScopeDecision, decide};
 use crate::document::columns::{Facet, SCOPE_SEPARATOR};
-use crate::tantivy::doc_set::{DocSet, Marks};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
 use crate::tantivy::reader::facet_counts::OrdinalCounts;
-use crate::tantivy::segments::Parts;
+use crate::tantivy::segments::SegmentData;
 use crate::tantivy::values::{NONE, Values};
 use crowsnest_apimachinery::names::ClusterName;
 use parking_lot::{Mutex, RwLock};
@@ -17,123 +17,132 @@ use std::sync::Arc;
 
 /// The documents of a segment that a caller may read, including deleted ones, with their facet counts.
 #[derive(Debug)]
-pub struct Permitted {
+pub struct PermittedDocs {
     pub docs: DocSet,
-    tallies: RwLock<HashMap<Facet, OrdinalCounts>>,
+    facet_counts: RwLock<HashMap<Facet, OrdinalCounts>>,
 }
 
-impl Permitted {
+impl PermittedDocs {
     fn new(docs: DocSet) -> Arc<Self> {
-        Arc::new(Self { docs, tallies: RwLock::default() })
+        Arc::new(Self { docs, facet_counts: RwLock::default() })
     }
 
-    pub fn nothing() -> Arc<Self> {
+    pub fn none() -> Arc<Self> {
         Self::new(DocSet::none())
     }
 
-    /// Facet counts, if cached.
-    pub fn tallies(&self, facets: &[Facet]) -> Vec<Option<OrdinalCounts>> {
-        let tallies = self.tallies.read();
-        facets.iter().map(|facet| tallies.get(facet).cloned()).collect()
+    /// Cached counts in the order of `facets`; `None` for a facet that was not counted yet.
+    pub fn cached_counts(&self, facets: &[Facet]) -> Vec<Option<OrdinalCounts>> {
+        let cached = self.facet_counts.read();
+        facets.iter().map(|facet| cached.get(facet).cloned()).collect()
     }
 
-    pub fn counted(&self, tallies: impl IntoIterator<Item = (Facet, OrdinalCounts)>) {
-        self.tallies.write().extend(tallies);
+    pub fn cache_counts(&self, counts: impl IntoIterator<Item = (Facet, OrdinalCounts)>) {
+        self.facet_counts.write().extend(counts);
     }
 
     /// Facets with cached counts.
     pub fn facets(&self) -> Vec<Facet> {
-        self.tallies.read().keys().copied().collect()
+        self.facet_counts.read().keys().copied().collect()
     }
 
     /// Approximate memory size in bytes.
     pub fn bytes(&self) -> usize {
-        self.docs.bytes() + self.tallies.read().values().map(|tally| size_of_val(&**tally)).sum::<usize>()
+        self.docs.bytes() + self.facet_counts.read().values().map(|counts| size_of_val(&**counts)).sum::<usize>()
     }
 }
 
-/// The documents of a segment that a caller may read.
-pub fn permitted(
-    parts: &Parts,
+/// Returns the documents of a segment that a caller may read: from the cache, updated for the clusters whose rules
+/// changed, or decided for the whole segment.
+pub fn resolve_permitted(
+    data: &SegmentData,
     values: &Values,
     rights: &Mutex<CallerRights>,
-    memory: &PermittedMemory,
-) -> Arc<Permitted> {
-    let (known, unlimited) = {
+    cache: &PermittedCache,
+) -> Arc<PermittedDocs> {
+    let (cached, unlimited) = {
         let rights = rights.lock();
-        (memory.get(&rights, parts.id()), rights.is_unlimited())
+        (cache.get(&rights, data.id()), rights.is_unlimited())
     };
-    let permitted = match known {
-        Some(known) if known.changed.is_empty() => return known.permitted,
-        _ if unlimited => Permitted::new(DocSet::All),
-        Some(known) => renewed(parts, values, rights, known),
-        None => Permitted::new(readable(parts, &verdicts(parts, values, rights, &|_| true), &DocSet::none())),
+    let permitted = match cached {
+        Some(cached) if cached.changed.is_empty() => return cached.permitted,
+        _ if unlimited => PermittedDocs::new(DocSet::All),
+        Some(cached) => update_changed(data, values, rights, cached),
+        None => {
+            let decisions = decide_scopes(data, values, rights, &|_| true);
+            PermittedDocs::new(collect_readable(data, &decisions, &DocSet::none()))
+        }
     };
-    memory.insert(&rights.lock(), parts.id(), &permitted);
+    cache.insert(&rights.lock(), data.id(), &permitted);
     permitted
 }
 
-/// Updates an earlier decision for the changed clusters.
-fn renewed(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>, known: Known) -> Arc<Permitted> {
-    let Known { permitted, changed } = known;
-    let changed: HashSet<&str> = changed.iter().map(ClusterName::as_str).collect();
-    let verdicts = verdicts(parts, values, rights, &|cluster| changed.contains(cluster));
-    if verdicts.is_empty() {
-        return permitted;
-    }
-    let docs = readable(parts, &verdicts, &permitted.docs);
-    // Keeps the facet counts if nothing changed.
-    if docs == permitted.docs { permitted } else { Permitted::new(docs) }
-}
-
-/// Decisions for the scopes of some clusters in the segment, by number. The lock is held only for one decision at a
-/// time.
-fn verdicts(
-    parts: &Parts,
+/// Updates a cached result for the changed clusters.
+fn update_changed(
+    data: &SegmentData,
     values: &Values,
     rights: &Mutex<CallerRights>,
-    of: &dyn Fn(&str) -> bool,
-) -> HashMap<u32, ScopeDecision> {
-    let docs = 0..parts.max_doc();
-    let mut numbers: Vec<u32> = docs.map(|doc| parts.column(Facet::Scope).first(doc)).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let decided = |number: u32| {
-        let scope = values.of(Facet::Scope).text(number).cloned()?;
-        if !of(scope.split(SCOPE_SEPARATOR).next().unwrap_or_default()) {
-            return None;
-        }
-        let decided = rights.lock().decided(&scope, decide);
-        Some((number, decided))
-    };
-    numbers.into_iter().filter_map(decided).collect()
+    cached: CachedPermission,
+) -> Arc<PermittedDocs> {
+    let CachedPermission { permitted, changed } = cached;
+    let changed: HashSet<&str> = changed.iter().map(ClusterName::as_str).collect();
+    let decisions = decide_scopes(data, values, rights, &|cluster| changed.contains(cluster));
+    if decisions.is_empty() {
+        return permitted;
+    }
+    let docs = collect_readable(data, &decisions, &permitted.docs);
+    // Keeps the facet counts if nothing changed.
+    if docs == permitted.docs { permitted } else { PermittedDocs::new(docs) }
 }
 
-/// Documents allowed by the decisions; without a decision, as before.
-fn readable(parts: &Parts, verdicts: &HashMap<u32, ScopeDecision>, before: &DocSet) -> DocSet {
-    let max_doc = parts.max_doc();
-    let mut marks = Marks::new(max_doc, u64::MAX);
-    let mut last = (NONE, verdicts.get(&NONE));
+/// Decides the scopes of the segment whose cluster passes `includes_cluster`. Returns decisions by the number of the
+/// scope. The lock is held for one decision at a time.
+fn decide_scopes(
+    data: &SegmentData,
+    values: &Values,
+    rights: &Mutex<CallerRights>,
+    includes_cluster: &dyn Fn(&str) -> bool,
+) -> HashMap<u32, ScopeDecision> {
+    let docs = 0..data.max_doc();
+    let mut numbers: Vec<u32> = docs.map(|doc| data.column(Facet::Scope).first(doc)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let decide_scope = |number: u32| {
+        let scope = values.of(Facet::Scope).text(number).cloned()?;
+        if !includes_cluster(scope.split(SCOPE_SEPARATOR).next().unwrap_or_default()) {
+            return None;
+        }
+        let decision = rights.lock().cached_decision(&scope, decide);
+        Some((number, decision))
+    };
+    numbers.into_iter().filter_map(decide_scope).collect()
+}
+
+/// Collects the documents that the decisions allow. Documents of a scope without a decision are taken from `before`.
+fn collect_readable(data: &SegmentData, decisions: &HashMap<u32, ScopeDecision>, before: &DocSet) -> DocSet {
+    let max_doc = data.max_doc();
+    let mut builder = DocSetBuilder::new(max_doc, u64::MAX);
+    let mut last = (NONE, decisions.get(&NONE));
     for doc in 0..max_doc {
-        let scope = parts.column(Facet::Scope).first(doc);
+        let scope = data.column(Facet::Scope).first(doc);
         // Consecutive documents often have the same scope.
         if scope != last.0 {
-            last = (scope, verdicts.get(&scope));
+            last = (scope, decisions.get(&scope));
         }
         let may_read = match last.1 {
             Some(ScopeDecision::Yes) => true,
             Some(ScopeDecision::Named(names)) => {
-                parts.names.get(parts.column(Facet::Name).first(doc)).is_some_and(|name| names.contains(name))
+                data.names.get(data.column(Facet::Name).first(doc)).is_some_and(|name| names.contains(name))
             }
             Some(ScopeDecision::No) => false,
-            // Documents without a scope are visible to no one.
+            // In a first decision, `before` is empty: documents without a scope are visible to no one.
             None => before.has(doc),
         };
         if may_read {
-            marks.add(&[doc]);
+            builder.add(&[doc]);
         }
     }
-    marks.done()
+    builder.build()
 }
 
 #[cfg(test)]
@@ -153,18 +162,18 @@ mod tests {
     const CLUSTERS: [&str; 3] = ["member1", "member2", "member3"];
     const NAMESPACES: [&str; 2] = ["shop", "team"];
 
-    /// Pods and services of every namespace in every cluster, distributed over two segments, with distinct ids.
-    fn indexed() -> Arc<TextIndex> {
+    /// An index of pods and services of every namespace in every cluster, in two segments, with distinct ids.
+    fn text_index() -> Arc<TextIndex> {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
         let mut id = 0;
         for name in ["a", "b"] {
-            for (cluster, namespace, kind) in everywhere() {
+            for (cluster, namespace, kind) in all_scopes() {
                 id += 1;
                 let object =
                     json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": name}});
-                let document = Document::of(&stored(cluster, id, &object)).unwrap();
+                let document = Document::from_object(&stored(cluster, id, &object)).unwrap();
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
             writer.commit().unwrap();
@@ -173,21 +182,22 @@ mod tests {
         text
     }
 
-    fn everywhere() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-        let places = CLUSTERS.into_iter().flat_map(|cluster| NAMESPACES.map(|namespace| (cluster, namespace)));
-        places.flat_map(|(cluster, namespace)| ["Pod", "Service"].map(|kind| (cluster, namespace, kind)))
+    /// Cluster, namespace and kind of all documents with one name.
+    fn all_scopes() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        let namespaces = CLUSTERS.into_iter().flat_map(|cluster| NAMESPACES.map(|namespace| (cluster, namespace)));
+        namespaces.flat_map(|(cluster, namespace)| ["Pod", "Service"].map(|kind| (cluster, namespace, kind)))
     }
 
     /// Ids of the documents that a user may read.
-    fn seen(text: &TextIndex, memory: &PermittedMemory, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
-        let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
-        let mut seen = BTreeSet::new();
+    fn readable_ids(text: &TextIndex, cache: &PermittedCache, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
+        let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
+        let mut ids = BTreeSet::new();
         for segment in &snapshot.segments {
-            let docs = permitted(&segment.parts, &snapshot.values, &caller, memory);
-            let readable = (0..segment.parts.max_doc()).filter(|doc| docs.docs.has(*doc));
-            seen.extend(readable.filter_map(|doc| segment.parts.ids.first(doc)));
+            let permitted = resolve_permitted(&segment.data, &snapshot.values, &caller, cache);
+            let readable = (0..segment.data.max_doc()).filter(|doc| permitted.docs.has(*doc));
+            ids.extend(readable.filter_map(|doc| segment.data.ids.first(doc)));
         }
-        seen
+        ids
     }
 
     /// A role or binding; without a namespace, a cluster-scoped one.
@@ -225,37 +235,37 @@ mod tests {
 
     #[test]
     fn decisions_of_other_clusters_stay_cached() {
-        let (text, metrics) = (indexed(), Arc::new(Metrics::default()));
+        let (text, metrics) = (text_index(), Arc::new(Metrics::default()));
         let rights = Arc::new(Rights::new(Arc::clone(&metrics)));
         for cluster in CLUSTERS {
             apply(&rights, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
             apply(&rights, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
         }
-        let mut made = 0;
-        // Number of objects that ann may read, and of new decisions.
-        let mut seen_and_decided = || {
-            let seen = seen(&text, &text.permitted, &rights, "ann").len();
-            let before = std::mem::replace(&mut made, metrics.verdicts.get());
-            (seen, made - before)
+        let mut counted = 0;
+        // Number of objects that ann may read, and number of decisions that were not cached.
+        let mut readable_and_decisions = || {
+            let readable = readable_ids(&text, &text.permitted, &rights, "ann").len();
+            let before = std::mem::replace(&mut counted, metrics.verdicts.get());
+            (readable, counted - before)
         };
-        let (all, of_one) = (everywhere().count() as u64, everywhere().count() as u64 / 3);
-        assert_eq!(seen_and_decided(), (6, all));
-        assert_eq!(seen_and_decided(), (6, 0));
-        // Concerns another user.
+        let (all, of_one) = (all_scopes().count() as u64, all_scopes().count() as u64 / 3);
+        assert_eq!(readable_and_decisions(), (6, all));
+        assert_eq!(readable_and_decisions(), (6, 0));
+        // A grant to another user.
         apply(&rights, "member1", &binding("shop", "bob", "bob"), ChangeKind::Added);
-        assert_eq!(seen_and_decided(), (6, 0));
+        assert_eq!(readable_and_decisions(), (6, 0));
         apply(&rights, "member1", &binding("shop", "ann", "ann"), ChangeKind::Deleted);
-        assert_eq!(seen_and_decided(), (4, of_one));
+        assert_eq!(readable_and_decisions(), (4, of_one));
         apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), ChangeKind::Modified);
-        assert_eq!(seen_and_decided(), (6, of_one));
+        assert_eq!(readable_and_decisions(), (6, of_one));
         // A cluster without documents.
         apply(&rights, "member9", &role("shop", &["pods"], &[]), ChangeKind::Added);
         apply(&rights, "member9", &binding("shop", "ann", "ann"), ChangeKind::Added);
-        assert_eq!(seen_and_decided(), (6, 0));
+        assert_eq!(readable_and_decisions(), (6, 0));
     }
 
-    /// A change of the rules of a cluster.
-    fn step() -> impl Strategy<Value = (&'static str, Value, ChangeKind)> {
+    /// Any change of a role or binding in a cluster.
+    fn change() -> impl Strategy<Value = (&'static str, Value, ChangeKind)> {
         let namespace = prop::sample::select(vec!["", "shop", "team"]);
         let some: [&'static [&'static str]; 4] = [&["pods"], &["services"], &["pods", "services"], &[]];
         let named: [&'static [&'static str]; 2] = [&[], &["a"]];
@@ -273,24 +283,24 @@ mod tests {
 
         /// For any sequence of changes and reads, cached decisions equal new ones.
         #[test]
-        fn cached_decisions_equal_new_ones(steps in prop::collection::vec((step(), any::<(bool, bool)>()), 1..24)) {
-            let (text, rights) = (indexed(), Arc::new(Rights::default()));
-            let mut there: HashMap<(&str, String), Value> = HashMap::new();
+        fn cached_decisions_equal_new_ones(steps in prop::collection::vec((change(), any::<(bool, bool)>()), 1..24)) {
+            let (text, rights) = (text_index(), Arc::new(Rights::default()));
+            let mut objects: HashMap<(&str, String), Value> = HashMap::new();
             for ((cluster, object, change), (by_ann, by_bob)) in steps {
                 apply(&rights, cluster, &object, change);
                 let metadata = &object["metadata"];
                 let key = (cluster, format!("{}/{}/{}", object["kind"], metadata["namespace"], metadata["name"]));
                 match change {
-                    ChangeKind::Deleted => drop(there.remove(&key)),
-                    _ => drop(there.insert(key, object)),
+                    ChangeKind::Deleted => drop(objects.remove(&key)),
+                    _ => drop(objects.insert(key, object)),
                 }
                 let fresh = Arc::new(Rights::default());
-                for ((cluster, _), object) in &there {
+                for ((cluster, _), object) in &objects {
                     apply(&fresh, cluster, object, ChangeKind::Added);
                 }
                 for user in [("ann", by_ann), ("bob", by_bob)].into_iter().filter(|user| user.1).map(|user| user.0) {
-                    let expected = seen(&text, &PermittedMemory::default(), &fresh, user);
-                    prop_assert_eq!(seen(&text, &text.permitted, &rights, user), expected, "{} of {:?}", user, there);
+                    let expected = readable_ids(&text, &PermittedCache::default(), &fresh, user);
+                    prop_assert_eq!(readable_ids(&text, &text.permitted, &rights, user), expected, "{} of {:?}", user, objects);
                 }
             }
         }

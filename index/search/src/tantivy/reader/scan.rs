@@ -21,18 +21,18 @@ use std::time::Instant;
 use tantivy::{DocId, Score};
 
 /// Number of documents per sorted run.
-const RUN: usize = 1 << 16;
+const RUN_LENGTH: usize = 1 << 16;
 /// Number of hits of a run whose names and values are loaded at once.
-const AHEAD: usize = 256;
+const READ_AHEAD: usize = 256;
 
 /// The remaining hits.
-pub struct Pass {
+pub struct SnapshotScan {
     snapshot: Arc<Snapshot>,
     request: TopHitsRequest,
     sort: Arc<[Sort]>,
     runs: Vec<Run>,
     /// The next hit of each run.
-    next: BinaryHeap<Next>,
+    next: BinaryHeap<NextHit>,
     /// Remaining limit.
     left: usize,
 }
@@ -44,34 +44,34 @@ struct Run {
     ready: VecDeque<Ranked>,
 }
 
-struct Next {
+struct NextHit {
     hit: Ranked,
     run: usize,
     sort: Arc<[Sort]>,
 }
 
-impl Ord for Next {
+impl Ord for NextHit {
     /// Reversed, so that the heap's maximum is the next hit.
     fn cmp(&self, other: &Self) -> Ordering {
         compare(&other.hit.position, &self.hit.position, &self.sort).then_with(|| other.run.cmp(&self.run))
     }
 }
 
-impl PartialOrd for Next {
+impl PartialOrd for NextHit {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Next {
+impl PartialEq for NextHit {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Next {}
+impl Eq for NextHit {}
 
-impl Pass {
+impl SnapshotScan {
     /// Sorts all hits of the request.
     pub fn begin(
         text: &TextIndex,
@@ -79,10 +79,10 @@ impl Pass {
         matches: &Match,
         request: TopHitsRequest,
     ) -> Result<Self, Error> {
-        let (snapshot, question) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-        let parts = text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &context.rights) {
-            Ok(matching) => sorted(segment, &snapshot, &request, context.deadline, &matching),
-            Err(EvaluationError::Late) => Ok(None),
+        let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
+        let parts = text.each(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &context.rights) {
+            Ok(matching) => sort_into_runs(segment, &snapshot, &request, context.deadline, &matching),
+            Err(EvaluationError::DeadlineExceeded) => Ok(None),
             Err(EvaluationError::Failed(error)) => Err(error),
         });
         let parts: Vec<_> = parts.map_err(fail)?;
@@ -108,7 +108,7 @@ impl Pass {
     pub fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
         let mut hits = Vec::with_capacity(most.min(self.left));
         while hits.len() < most.min(self.left) {
-            let Some(Next { hit, run, .. }) = self.next.pop() else { break };
+            let Some(NextHit { hit, run, .. }) = self.next.pop() else { break };
             hits.push(hit);
             self.offer(run)?;
         }
@@ -122,12 +122,12 @@ impl Pass {
             && !run.docs.is_empty()
             && let Some(segment) = self.snapshot.segments.get(run.segment)
         {
-            let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(AHEAD)).collect();
-            let best = TopHitsCollector::new(&segment.parts, &self.snapshot.values, &self.request).map_err(fail)?;
+            let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(READ_AHEAD)).collect();
+            let best = TopHitsCollector::new(&segment.data, &self.snapshot.values, &self.request).map_err(fail)?;
             run.ready = best.in_place(&docs).map_err(fail)?.into();
         }
         if let Some(hit) = run.ready.pop_front() {
-            self.next.push(Next { hit, run: at, sort: Arc::clone(&self.sort) });
+            self.next.push(NextHit { hit, run: at, sort: Arc::clone(&self.sort) });
         }
         Ok(())
     }
@@ -137,24 +137,24 @@ fn fail(error: tantivy::TantivyError) -> Error {
     Error::text("cannot be searched", error)
 }
 
-type Sorted = Vec<Vec<(DocId, Score)>>;
+type SortedRuns = Vec<Vec<(DocId, Score)>>;
 
 /// The matching documents of a segment in runs; None after the deadline.
-fn sorted(
+fn sort_into_runs(
     segment: &Segment,
     snapshot: &Snapshot,
     request: &TopHitsRequest,
     deadline: Instant,
     matching: &SegmentMatches,
-) -> tantivy::Result<Option<Sorted>> {
+) -> tantivy::Result<Option<SortedRuns>> {
     let SegmentMatches { docs, scored, .. } = matching;
     if docs.is_none() {
         return Ok(Some(Vec::new()));
     }
-    let best = TopHitsCollector::new(&segment.parts, &snapshot.values, request)?;
-    let all = scores(docs, scored, segment.parts.max_doc());
-    let mut runs = Vec::with_capacity(all.len().div_ceil(RUN));
-    for run in all.chunks(RUN) {
+    let best = TopHitsCollector::new(&segment.data, &snapshot.values, request)?;
+    let all = scores(docs, scored, segment.data.max_doc());
+    let mut runs = Vec::with_capacity(all.len().div_ceil(RUN_LENGTH));
+    for run in all.chunks(RUN_LENGTH) {
         if Instant::now() > deadline {
             return Ok(None);
         }

@@ -2,9 +2,9 @@
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
-use crate::plan::sort::{MOST_COLUMNS, OfCluster, Rank, Ranked, Sort, SortBy, SortPosition};
+use crate::plan::sort::{ClusterProperty, MAX_COLUMNS, Rank, Ranked, Sort, SortBy, SortPosition};
 use crate::tantivy::doc_set::{DocSet, all_of, without};
-use crate::tantivy::segments::Parts;
+use crate::tantivy::segments::SegmentData;
 use crate::tantivy::values::{NONE, Values};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
@@ -13,29 +13,29 @@ use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score};
 
 /// Maximum number of classes of documents with equal scores.
-const MOST_CLASSES: usize = 32;
+const MAX_CLASSES: usize = 32;
 /// Number of consecutive documents between checks of the deadline.
-const BLOCK: usize = 1_024;
+const DEADLINE_CHECK_BLOCK: usize = 1_024;
 
 enum SortColumn {
     Score,
     Number(Column<i64>),
     Text(Option<StrColumn>),
-    Cluster(OfClusters),
+    Cluster(ClusterRanking),
 }
 
 /// A property of clusters for sorting.
-struct OfClusters {
+struct ClusterRanking {
     texts: Vec<String>,
     /// Position in that order by cluster number.
     places: Vec<Option<u64>>,
 }
 
-impl OfClusters {
-    fn new(of: OfCluster, request: &TopHitsRequest, values: &Values) -> Self {
-        let known = request.world.clusters.iter();
+impl ClusterRanking {
+    fn new(of: ClusterProperty, request: &TopHitsRequest, values: &Values) -> Self {
+        let known = request.facts.clusters.iter();
         let known: HashMap<&str, &str> =
-            known.filter_map(|cluster| Some((cluster.name.as_str(), of.of(cluster)?))).collect();
+            known.filter_map(|cluster| Some((cluster.name.as_str(), of.value_of(cluster)?))).collect();
         let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
         texts.sort_unstable();
         texts.dedup();
@@ -44,7 +44,7 @@ impl OfClusters {
             let text = known.get(&**names.text(number)?)?;
             texts.iter().position(|other| other == text).map(|at| at as u64)
         };
-        let places = (0..u32::try_from(names.end()).unwrap_or(NONE)).map(ordinal).collect();
+        let places = (0..u32::try_from(names.count()).unwrap_or(NONE)).map(ordinal).collect();
         Self { texts, places }
     }
 
@@ -54,13 +54,13 @@ impl OfClusters {
 }
 
 /// Sort key of one column: missing values last, then ascending.
-type Inside = (bool, u64);
+type SortKey = (bool, u64);
 
 /// Position within a segment; smaller is better, so the top of the heap is the worst kept hit. Ordinals are
 /// doubled, so that values outside the segment fall between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    rank: [Inside; MOST_COLUMNS],
+    rank: [SortKey; MAX_COLUMNS],
     name: u64,
     id: u64,
     doc: DocId,
@@ -69,7 +69,7 @@ struct Candidate {
 
 /// Collects the best hits of one segment.
 pub struct TopHitsCollector<'s> {
-    parts: &'s Parts,
+    data: &'s SegmentData,
     sort: Vec<(SortColumn, bool)>,
     by_relevance: bool,
     after: Option<Candidate>,
@@ -80,21 +80,21 @@ pub struct TopHitsCollector<'s> {
 }
 
 /// Maps floats to integers of the same order.
-fn ordered(value: f32) -> u32 {
+fn to_ordered_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
 }
 
-fn unordered(bits: u32) -> f32 {
+fn from_ordered_bits(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }
 
-fn numbered(value: i64) -> u64 {
+fn to_ordered_integer(value: i64) -> u64 {
     (value as u64) ^ (1 << 63)
 }
 
 /// The doubled ordinal.
-fn doubled(ordinal: u64) -> u64 {
+fn double_ordinal(ordinal: u64) -> u64 {
     2 * ordinal + 1
 }
 
@@ -103,7 +103,7 @@ fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
     let Some(column) = column else { return Ok(0) };
     let dictionary = column.dictionary();
     if let Some(ordinal) = dictionary.term_ord(text)? {
-        return Ok(doubled(ordinal));
+        return Ok(double_ordinal(ordinal));
     }
     let next = dictionary.term_bounds_to_ord(Bound::Included(text), Bound::Unbounded)?;
     Ok(match next.0 {
@@ -122,7 +122,7 @@ fn first_texts(
     found.sort_unstable();
     let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
     ordinals.dedup();
-    let texts = texts_of(column, &ordinals)?;
+    let texts = read_texts(column, &ordinals)?;
     let text = |ordinal: u64| ordinals.binary_search(&ordinal).ok().and_then(|at| texts.get(at).cloned());
     Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
 }
@@ -131,26 +131,26 @@ fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
     column.and_then(|column| column.ords().first(doc))
 }
 
-fn directed(value: u64, descending: bool) -> Inside {
+fn sort_key(value: u64, descending: bool) -> SortKey {
     (false, if descending { !value } else { value })
 }
 
 impl<'s> TopHitsCollector<'s> {
-    pub fn new(parts: &'s Parts, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
-        let fast = parts.reader.fast_fields();
+    pub fn new(data: &'s SegmentData, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
+        let fast = data.reader.fast_fields();
         let column = |sort: &Sort| {
             let column = match sort.by {
                 SortBy::Relevance => SortColumn::Score,
                 SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
                 SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
-                SortBy::Cluster(of) => SortColumn::Cluster(OfClusters::new(of, request, values)),
+                SortBy::Cluster(of) => SortColumn::Cluster(ClusterRanking::new(of, request, values)),
             };
             Ok((column, sort.descending))
         };
-        let sort = request.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
+        let sort = request.sort.iter().take(MAX_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
         let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
         let best = BinaryHeap::new();
-        let mut this = Self { parts, sort, by_relevance, after: None, most: request.keep, best, left: 0 };
+        let mut this = Self { data, sort, by_relevance, after: None, most: request.keep, best, left: 0 };
         this.after = request.after.as_ref().map(|after| this.bound(after)).transpose()?;
         Ok(this)
     }
@@ -162,19 +162,19 @@ impl<'s> TopHitsCollector<'s> {
 
     /// Offers documents with their scores. Returns false after the deadline.
     pub fn offer_all(&mut self, docs: &DocSet, scored: &[(DocSet, Score)], deadline: Instant) -> bool {
-        let classes = Classes::of(docs, scored, self.parts.max_doc());
+        let classes = Classes::new(docs, scored, self.data.max_doc());
         let in_time = || Instant::now() <= deadline;
         // Highest scores first, because lower ones can often be skipped.
         for (class, score) in &classes.all {
-            if !self.takes(score + classes.most_more()) {
+            if !self.accepts(score + classes.max_extra_score()) {
                 continue;
             }
-            let late = if self.walks(class, &classes) {
-                !self.walk(class, *score, in_time)
+            let late = if self.should_walk_names(class, &classes) {
+                !self.walk_names(class, *score, in_time)
             } else {
                 let mut late = false;
-                class.in_blocks(self.parts.max_doc(), |block| {
-                    block.iter().for_each(|doc| self.offer(*doc, score + classes.more(*doc)));
+                class.for_each_block(self.data.max_doc(), |block| {
+                    block.iter().for_each(|doc| self.offer(*doc, score + classes.extra_score(*doc)));
                     late = !in_time();
                     !late
                 });
@@ -188,8 +188,8 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// True if a hit with this score can still be among the best.
-    fn takes(&self, score: Score) -> bool {
-        let better = |worst: &Candidate| ordered(score) >= worst.score;
+    fn accepts(&self, score: Score) -> bool {
+        let better = |worst: &Candidate| to_ordered_bits(score) >= worst.score;
         !self.by_relevance
             || self.after.is_some()
             || self.best.len() < self.most
@@ -197,27 +197,30 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// True if, for documents of equal score, walking in name order finds the best ones sooner than visiting all.
-    fn walks(&self, class: &DocSet, classes: &Classes<'_>) -> bool {
-        let (max_doc, all) = (u64::from(self.parts.max_doc()), class.len(self.parts.max_doc()));
+    fn should_walk_names(&self, class: &DocSet, classes: &Classes<'_>) -> bool {
+        let (max_doc, all) = (u64::from(self.data.max_doc()), class.len(self.data.max_doc()));
         let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
         self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
     }
 
     /// Offers documents in name order until no other can be among the best. Returns false after the deadline.
-    fn walk(&mut self, class: &DocSet, score: Score, in_time: impl Fn() -> bool) -> bool {
+    fn walk_names(&mut self, class: &DocSet, score: Score, in_time: impl Fn() -> bool) -> bool {
         let mut last = None;
-        for (nth, doc) in self.parts.names.sorted().iter().enumerate() {
-            if nth % BLOCK == BLOCK - 1 && !in_time() {
+        for (nth, doc) in self.data.names.sorted().iter().enumerate() {
+            if nth % DEADLINE_CHECK_BLOCK == DEADLINE_CHECK_BLOCK - 1 && !in_time() {
                 return false;
             }
             if !class.has(*doc) {
                 continue;
             }
-            let name = self.parts.column(Facet::Name).first(*doc);
+            let name = self.data.column(Facet::Name).first(*doc);
             // Several documents may have the same name.
             if last != Some(name)
                 && self.best.len() >= self.most
-                && self.best.peek().is_none_or(|worst| (worst.score, self.name(*doc)) > (ordered(score), worst.name))
+                && self
+                    .best
+                    .peek()
+                    .is_none_or(|worst| (worst.score, self.name(*doc)) > (to_ordered_bits(score), worst.name))
             {
                 return true;
             }
@@ -228,14 +231,14 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     fn cluster(&self, doc: DocId) -> u32 {
-        self.parts.column(Facet::Cluster).first(doc)
+        self.data.column(Facet::Cluster).first(doc)
     }
 
     /// Position of a document's name in the segment.
     fn name(&self, doc: DocId) -> u64 {
-        match self.parts.column(Facet::Name).first(doc) {
+        match self.data.column(Facet::Name).first(doc) {
             NONE => u64::MAX,
-            ordinal => doubled(ordinal.into()),
+            ordinal => double_ordinal(ordinal.into()),
         }
     }
 
@@ -244,7 +247,7 @@ impl<'s> TopHitsCollector<'s> {
         let name = self.name(doc);
         let full = self.best.len() >= self.most;
         if self.by_relevance && self.after.is_none() && full {
-            let worse = |worst: &Candidate| (worst.score, name) > (ordered(score), worst.name);
+            let worse = |worst: &Candidate| (worst.score, name) > (to_ordered_bits(score), worst.name);
             if self.best.peek().is_none_or(worse) {
                 return;
             }
@@ -254,8 +257,8 @@ impl<'s> TopHitsCollector<'s> {
         if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
             return;
         }
-        let Some(id) = self.parts.ids.first(doc) else { return };
-        let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
+        let Some(id) = self.data.ids.first(doc) else { return };
+        let candidate = Candidate { rank, name, id, doc, score: to_ordered_bits(score) };
         if self.after.is_some_and(|after| candidate <= after) {
             return;
         }
@@ -270,44 +273,48 @@ impl<'s> TopHitsCollector<'s> {
 
     /// Converts a global position to a bound in this segment.
     fn bound(&self, cursor: &SortPosition) -> tantivy::Result<Candidate> {
-        let mut rank = [(false, 0); MOST_COLUMNS];
+        let mut rank = [(false, 0); MAX_COLUMNS];
         for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&cursor.ranks) {
             *into = match (column, value) {
-                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
-                (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
+                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!to_ordered_bits(*score))),
+                (SortColumn::Number(_), Rank::Number(Some(number))) => {
+                    sort_key(to_ordered_integer(*number), *descending)
+                }
                 (SortColumn::Text(column), Rank::Text(Some(text))) => {
-                    directed(position(column.as_ref(), text)?, *descending)
+                    sort_key(position(column.as_ref(), text)?, *descending)
                 }
                 (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
                     // A removed value falls between two others.
                     let bound = match of.texts.binary_search(text) {
-                        Ok(at) => doubled(at as u64),
+                        Ok(at) => double_ordinal(at as u64),
                         Err(next) => 2 * next as u64,
                     };
-                    directed(bound, *descending)
+                    sort_key(bound, *descending)
                 }
                 _ => (true, 0),
             };
         }
-        let name = match self.parts.names.search(&cursor.name) {
-            Ok(ordinal) => doubled(ordinal.into()),
+        let name = match self.data.names.search(&cursor.name) {
+            Ok(ordinal) => double_ordinal(ordinal.into()),
             Err(next) => 2 * u64::from(next),
         };
         Ok(Candidate { rank, name, id: cursor.id, doc: DocId::MAX, score: u32::MAX })
     }
 
-    fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
-        let mut rank = [(false, 0); MOST_COLUMNS];
+    fn rank(&self, doc: DocId, score: Score) -> [SortKey; MAX_COLUMNS] {
+        let mut rank = [(false, 0); MAX_COLUMNS];
         for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
             let value = match column {
                 // Highest first is descending.
-                SortColumn::Score => Some((false, u64::from(!ordered(score)))),
-                SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
+                SortColumn::Score => Some((false, u64::from(!to_ordered_bits(score)))),
+                SortColumn::Number(column) => {
+                    column.first(doc).map(|value| sort_key(to_ordered_integer(value), *descending))
+                }
                 SortColumn::Text(column) => {
-                    first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
+                    first(column.as_ref(), doc).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
                 }
                 SortColumn::Cluster(of) => {
-                    of.ordinal(self.cluster(doc)).map(|ordinal| directed(doubled(ordinal), *descending))
+                    of.ordinal(self.cluster(doc)).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
                 }
             };
             *into = value.unwrap_or((true, 0));
@@ -317,7 +324,7 @@ impl<'s> TopHitsCollector<'s> {
 
     /// The kept hits with their global positions.
     pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
-        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, unordered(kept.score)));
+        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score)));
         self.places(&kept.collect::<Vec<_>>())
     }
 
@@ -338,9 +345,9 @@ impl<'s> TopHitsCollector<'s> {
                     Rank::Text(ordinal.and_then(|ordinal| of.texts.get(ordinal as usize).cloned()))
                 }
             });
-            let name = self.parts.names.get(self.parts.column(Facet::Name).first(*doc));
+            let name = self.data.names.get(self.data.column(Facet::Name).first(*doc));
             let position = SortPosition { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
-            Ranked { position, score: *score, past: None }
+            Ranked { position, score: *score, ended_by: None }
         };
         Ok(docs.iter().map(hit).collect())
     }
@@ -348,8 +355,8 @@ impl<'s> TopHitsCollector<'s> {
     /// The documents after the previous page, sorted, up to the limit.
     pub fn sorted(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
         let candidate = |(doc, score): &(DocId, Score)| {
-            let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.parts.ids.first(*doc)?);
-            Some(Candidate { rank, name, id, doc: *doc, score: ordered(*score) })
+            let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.data.ids.first(*doc)?);
+            Some(Candidate { rank, name, id, doc: *doc, score: to_ordered_bits(*score) })
         };
         let behind = |candidate: &Candidate| self.after.is_none_or(|after| *candidate > after);
         let mut all: Vec<Candidate> = docs.iter().filter_map(candidate).filter(behind).collect();
@@ -358,23 +365,23 @@ impl<'s> TopHitsCollector<'s> {
         }
         all.truncate(self.most);
         all.sort_unstable();
-        all.into_iter().map(|candidate| (candidate.doc, unordered(candidate.score))).collect()
+        all.into_iter().map(|candidate| (candidate.doc, from_ordered_bits(candidate.score))).collect()
     }
 
     /// Global positions of documents, in the given order.
     pub fn in_place(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
-        let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.parts.ids.first(*doc)?, *score)));
+        let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.data.ids.first(*doc)?, *score)));
         self.places(&with_id.collect::<Vec<_>>())
     }
 }
 
 /// The documents with their scores.
 pub fn scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
-    let classes = Classes::of(docs, scored, max_doc);
+    let classes = Classes::new(docs, scored, max_doc);
     let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
     for (class, score) in &classes.all {
-        class.in_blocks(max_doc, |block| {
-            all.extend(block.iter().map(|doc| (*doc, score + classes.more(*doc))));
+        class.for_each_block(max_doc, |block| {
+            all.extend(block.iter().map(|doc| (*doc, score + classes.extra_score(*doc))));
             true
         });
     }
@@ -382,7 +389,7 @@ pub fn scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<
 }
 
 /// The strings of ascending ordinals. Individual lookups would each decompress a block.
-fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
+fn read_texts(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
     let mut texts = Vec::with_capacity(ordinals.len());
     let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
     column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
@@ -397,10 +404,10 @@ struct Classes<'q> {
 }
 
 impl<'q> Classes<'q> {
-    fn of(docs: &DocSet, mut scored: &'q [(DocSet, Score)], max_doc: DocId) -> Self {
+    fn new(docs: &DocSet, mut scored: &'q [(DocSet, Score)], max_doc: DocId) -> Self {
         let mut all = vec![(docs.clone(), 0.0)];
         while let [(set, worth), rest @ ..] = scored
-            && all.len() < MOST_CLASSES
+            && all.len() < MAX_CLASSES
         {
             scored = rest;
             let mut parts = Vec::with_capacity(2 * all.len());
@@ -425,11 +432,11 @@ impl<'q> Classes<'q> {
     }
 
     /// Additional score of a document beyond its class.
-    fn more(&self, doc: DocId) -> Score {
+    fn extra_score(&self, doc: DocId) -> Score {
         self.rest.iter().filter(|(set, _)| set.has(doc)).fold(0.0, |sum, (_, worth)| sum + worth)
     }
 
-    fn most_more(&self) -> Score {
+    fn max_extra_score(&self) -> Score {
         self.rest.iter().fold(0.0, |sum, (_, worth)| sum + worth)
     }
 }
@@ -441,7 +448,11 @@ mod tests {
     #[test]
     fn floats_are_ordered_as_integers() {
         let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
-        assert!(scores.windows(2).all(|pair| ordered(pair[0]).cmp(&ordered(pair[1])) == std::cmp::Ordering::Less));
-        assert!(scores.iter().all(|score| unordered(ordered(*score)) == *score));
+        assert!(
+            scores
+                .windows(2)
+                .all(|pair| to_ordered_bits(pair[0]).cmp(&to_ordered_bits(pair[1])) == std::cmp::Ordering::Less)
+        );
+        assert!(scores.iter().all(|score| from_ordered_bits(to_ordered_bits(*score)) == *score));
     }
 }

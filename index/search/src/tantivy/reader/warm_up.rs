@@ -1,62 +1,63 @@
-//! Warms up merged segments before searches use them: evaluates the filters and permissions that were repeatedly
-//! used on their parts.
+//! Warms up merged segments before searches use them: evaluates the filters and permissions that searches repeatedly
+//! used on the segments that were merged.
 
 use crate::authorization::Rights;
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::doc_sets::PreparedQuery;
 use crate::tantivy::reader::facet_counts::FacetCounter;
-use crate::tantivy::reader::permitted::permitted;
-use crate::tantivy::segments::{PartsId, Segment, Snapshot};
+use crate::tantivy::reader::permitted::resolve_permitted;
+use crate::tantivy::segments::{Segment, SegmentDataId, Snapshot};
 use crate::tantivy::terms::{FilterKey, TermPredicate};
-use crate::tantivy::{Prepare, TextIndex};
+use crate::tantivy::{TextIndex, WarmUp};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tantivy::index::SegmentId;
 
-/// Time limit, because changes are delayed meanwhile; the rest is evaluated by the next search.
-const WITHIN: Duration = Duration::from_millis(300);
-/// Maximum number of recently used filters.
-const MOST_ASKED: usize = 500;
+/// Time limit of a warm-up, because it delays the publication of changes. The next search evaluates the rest.
+const TIME_LIMIT: Duration = Duration::from_millis(300);
+/// Maximum number of filters to evaluate, most recently used first.
+const MAX_FILTERS: usize = 500;
 
-/// Warms up snapshots for callers with these permissions.
-pub(crate) fn prepare(rights: Arc<Rights>) -> Box<Prepare> {
-    Box::new(move |text, before, next| prepared(text, &rights, before, next))
+/// Returns a function that warms up snapshots, with the callers' permissions according to `rights`.
+pub(crate) fn with_rights(rights: Arc<Rights>) -> Box<WarmUp> {
+    Box::new(move |text, before, next| warm_up(text, &rights, before, next))
 }
 
-fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Snapshot) {
-    let ids = |snapshot: &Snapshot| -> HashSet<PartsId> {
-        snapshot.segments.iter().map(|segment| segment.parts.id()).collect()
+fn warm_up(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Snapshot) {
+    let ids = |snapshot: &Snapshot| -> HashSet<SegmentDataId> {
+        snapshot.segments.iter().map(|segment| segment.data.id()).collect()
     };
-    let (known, left) = (ids(before), ids(next));
-    let gone: HashSet<PartsId> = known.difference(&left).copied().collect();
-    if gone.is_empty() {
+    let (ids_before, next_ids) = (ids(before), ids(next));
+    let removed: HashSet<SegmentDataId> = ids_before.difference(&next_ids).copied().collect();
+    if removed.is_empty() {
         return;
     }
-    // Renumbering values does not affect the terms of a segment.
-    let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
-    let segments = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
-    let (callers, mut filters) = (text.permitted.forget(rights, &gone), text.filters.forget(&segments.collect()));
-    filters.truncate(MOST_ASKED);
-    let deadline = Instant::now() + WITHIN;
-    let mut new: Vec<&Segment> = next.segments.iter().filter(|segment| !known.contains(&segment.parts.id())).collect();
+    // Cached filters stay valid if only the values of a segment were renumbered.
+    let remaining: HashSet<SegmentId> = next_ids.iter().map(|(segment, _)| *segment).collect();
+    let merged = removed.iter().map(|(segment, _)| *segment).filter(|segment| !remaining.contains(segment));
+    let (callers, mut filters) = (text.permitted.evict(rights, &removed), text.filters.evict(&merged.collect()));
+    filters.truncate(MAX_FILTERS);
+    let deadline = Instant::now() + TIME_LIMIT;
+    let mut new: Vec<&Segment> =
+        next.segments.iter().filter(|segment| !ids_before.contains(&segment.data.id())).collect();
     // Largest segments first, because they take the most time.
-    new.sort_by_key(|segment| std::cmp::Reverse(segment.parts.max_doc()));
+    new.sort_by_key(|segment| std::cmp::Reverse(segment.data.max_doc()));
     // Permissions first, because every search needs them.
     for (caller, facets) in callers {
         let caller = Mutex::new(caller);
         for segment in &new {
-            let may_read = permitted(&segment.parts, &next.values, &caller, &text.permitted);
-            let tallying = FacetCounter {
+            let permitted = resolve_permitted(&segment.data, &next.values, &caller, &text.permitted);
+            let counter = FacetCounter {
                 segment,
                 values: &next.values,
                 facets: &facets,
                 rights: &caller,
-                memory: &text.permitted,
+                cache: &text.permitted,
                 deadline,
             };
-            if tallying.of_permitted(&may_read).is_none() {
+            if counter.count_permitted(&permitted).is_none() {
                 return;
             }
         }
@@ -65,11 +66,11 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
         if let FilterKey::Terms(_, TermPredicate::Matches(pattern)) = filter { Some(pattern.clone()) } else { None }
     };
     let nothing = Match::None;
-    let question = PreparedQuery::with(&nothing, filters.iter().filter_map(pattern).collect(), text, deadline);
+    let query = PreparedQuery::with(&nothing, filters.iter().filter_map(pattern).collect(), text, deadline);
     for filter in filters {
         for segment in &new {
-            // An error is returned to the next search that uses the filter.
-            if question.look_up(&segment.parts, filter.clone()).is_err() && Instant::now() > deadline {
+            // The next search that uses the filter evaluates it again and returns the error.
+            if query.cache_filter(&segment.data, filter.clone()).is_err() && Instant::now() > deadline {
                 return;
             }
         }
@@ -114,49 +115,49 @@ mod tests {
     #[test]
     fn filters_of_merged_segments_are_cached_for_the_new_one() {
         let (text, rights) = (TextIndex::in_memory().unwrap(), reader());
-        let prepare = prepare(Arc::clone(&rights));
+        let warm_up = with_rights(Arc::clone(&rights));
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
         for id in 1..=40_u64 {
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{id}"),
                 "namespace": format!("team-{}", id % 2)}, "spec": {"nodeName": format!("node-{}", id % 4)}});
-            let document = Document::of(&stored("member1", id, &pod)).unwrap();
+            let document = Document::from_object(&stored("member1", id, &pod)).unwrap();
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             if id % 20 == 0 {
                 writer.commit().unwrap();
             }
         }
-        text.reload(crowsnest_store::Seq(0), &*prepare).unwrap();
-        let ann = || Arc::new(Mutex::new(rights.of(&UserInfo::new("ann", ["staff"]))));
+        text.reload(crowsnest_store::Seq(0), &*warm_up).unwrap();
+        let ann = || Arc::new(Mutex::new(rights.for_caller(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
-        let gathered = || {
+        let search = || {
             let request = TopHitsRequest { keep: 5, facets: vec![Facet::Node], ..TopHitsRequest::total() };
             let (requested_at, rights) = (Instant::now(), ann());
             let deadline = requested_at + Duration::from_secs(60);
             top_hits(&text, &SearchContext { rights, requested_at, deadline }, &matches, &request).unwrap()
         };
-        let before = gathered();
-        assert_eq!(gathered(), before);
+        let before = search();
+        assert_eq!(search(), before);
         assert_eq!(before.total, 11, "every other one, and pod-1");
-        let parts =
-            text.snapshot().segments.iter().map(|segment| segment.parts.reader.segment_id()).collect::<Vec<_>>();
-        writer.merge(&parts).wait().unwrap();
-        text.reload(crowsnest_store::Seq(0), &*prepare).unwrap();
+        let segments =
+            text.snapshot().segments.iter().map(|segment| segment.data.reader.segment_id()).collect::<Vec<_>>();
+        writer.merge(&segments).wait().unwrap();
+        text.reload(crowsnest_store::Seq(0), &*warm_up).unwrap();
 
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
-        let (whole, caller) = (&snapshot.segments[0], ann());
-        assert!(text.permitted.get(&caller.lock(), whole.parts.id()).is_some());
+        let (merged, caller) = (&snapshot.segments[0], ann());
+        assert!(text.permitted.get(&caller.lock(), merged.data.id()).is_some());
         // The deadline has passed, so results must come from the cache.
-        let ask = |matches: &Match| {
-            let question = PreparedQuery::new(matches, &text, Instant::now() - Duration::from_secs(1));
-            question.ask(whole, &snapshot.values, &caller)
+        let evaluate = |matches: &Match| {
+            let query = PreparedQuery::new(matches, &text, Instant::now() - Duration::from_secs(1));
+            query.evaluate(merged, &snapshot.values, &caller)
         };
-        let docs = ask(&matches).unwrap().docs;
-        assert_eq!(docs.len(whole.parts.max_doc()), before.total);
-        assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(EvaluationError::Late)));
-        assert_eq!(gathered(), before);
-        assert!(text.filters.forget(&parts.into_iter().collect()).is_empty(), "removed segments are evicted");
-        assert!(text.permitted.get(&rights.of(&UserInfo::new("eve", ["staff"])), whole.parts.id()).is_none());
+        let docs = evaluate(&matches).unwrap().docs;
+        assert_eq!(docs.len(merged.data.max_doc()), before.total);
+        assert!(matches!(evaluate(&Match::Bare("node-2".to_owned())), Err(EvaluationError::DeadlineExceeded)));
+        assert_eq!(search(), before);
+        assert!(text.filters.evict(&segments.into_iter().collect()).is_empty(), "removed segments are evicted");
+        assert!(text.permitted.get(&rights.for_caller(&UserInfo::new("eve", ["staff"])), merged.data.id()).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Reads from the store what the tail no longer has.
 
-use super::{Pending, REPLAY, TextFollower};
-use crate::tantivy::{MergeMode, merges};
+use super::{Pending, REPLAY_BATCH, TextFollower};
+use crate::tantivy::{MergeMode, merge_policy};
 use crowsnest_store::{Error, OUTAGE_RETRY, Replayed, Seq};
 use std::sync::atomic::Ordering;
 use tantivy::IndexWriter;
@@ -17,7 +17,7 @@ struct Replay {
 }
 
 impl TextFollower {
-    /// Reads what the tail no longer has from the store.
+    /// Indexes the changes after `since` from the store, until the tail has all later ones. Returns the seq reached.
     pub(super) fn catch_up(
         &mut self,
         runtime: &Handle,
@@ -30,7 +30,7 @@ impl TextFollower {
             if stop.is_cancelled() {
                 return Ok(since);
             }
-            // Read first: if the store has no more changes, the tail has all later ones.
+            // Read before the store: if the store has no more changes, the tail has all changes after this seq.
             let tail_latest = self.tail.latest();
             let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
                 Err(error) if self.outlives_outages && error.is_outage() => {
@@ -41,13 +41,13 @@ impl TextFollower {
                 }
                 other => other?,
             };
-            self.begin();
+            self.begin_work();
             if pruned > since.max(self.empty_at) {
                 if since == Seq(0) {
-                    // The empty index is filled in place and is searchable meanwhile.
+                    // The index is empty, so it is filled in place and is searchable meanwhile.
                     self.empty_at = latest;
                 } else {
-                    self.start_over(writer, pending, latest)?;
+                    self.start_rebuild(writer, pending, latest)?;
                     since = Seq(0);
                 }
                 continue;
@@ -69,7 +69,7 @@ impl TextFollower {
             for change in &changes {
                 let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
                 match change {
-                    Replayed::Put(object) => self.put(writer, indexed_until, object)?,
+                    Replayed::Put(object) => self.index_object(writer, indexed_until, object)?,
                     Replayed::Deleted { id, .. } => self.delete(writer, *id),
                 }
                 since = change.seq();
@@ -77,8 +77,8 @@ impl TextFollower {
                 pending.indexed_until = Some(since);
             }
             self.throttle(runtime, stop);
-            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.commit_policy.longest());
-            if pending.changes >= self.commit_changes || waited {
+            let is_due = pending.first_at.is_some_and(|first| first.elapsed() >= self.commit_policy.max_delay());
+            if pending.changes >= self.commit_changes || is_due {
                 self.commit(writer, pending)?;
             }
             self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
@@ -86,21 +86,21 @@ impl TextFollower {
     }
 
     async fn replay(&self, since: Seq) -> Result<Replay, Error> {
-        let changes = self.store.replay(since, REPLAY).await?;
-        // Read after the changes, so that pruning in between is noticed.
+        let changes = self.store.replay(since, REPLAY_BATCH).await?;
+        // Read after the changes, so that a concurrent deletion of old versions is detected.
         Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
     }
 
-    /// Rebuilds the index, because deletions were pruned before it read them, for example after a clock change.
-    /// Otherwise, the deleted objects would be counted until the next rebuild.
-    fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
+    /// Starts a rebuild of the index, because deletions were pruned before they were indexed, for example after a clock
+    /// change. Without it, the deleted objects would be found until the next rebuild.
+    fn start_rebuild(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
         tracing::info!("deletions were pruned before the text index read them; rebuilding it");
-        let built = self.text.create_other()?;
+        let built = self.text.create_in_other_folder()?;
         *writer = built.writer(self.heap_bytes)?;
         *pending = Pending::default();
         self.payload.seq = 0;
         self.seen.store(0, Ordering::Relaxed);
-        writer.set_merge_policy(merges(MergeMode::Filling));
+        writer.set_merge_policy(merge_policy(MergeMode::Filling));
         (self.empty_at, self.rebuild) = (latest, Some(built));
         Ok(())
     }

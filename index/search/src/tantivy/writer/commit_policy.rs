@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 
-use super::MANY;
+use super::FAR_BEHIND_CHANGES;
 use crate::tantivy::MergeMode;
 
 /// Changes per second, and above them, that are not a burst.
@@ -26,8 +26,8 @@ pub(super) struct Uncommitted {
     /// Changes of the store that the writer has not received yet.
     pub lag: u64,
     /// Times of the first and of the last change.
-    pub since: Option<Instant>,
-    pub last: Option<Instant>,
+    pub first_at: Option<Instant>,
+    pub last_at: Option<Instant>,
 }
 
 impl CommitPolicy {
@@ -47,7 +47,7 @@ impl CommitPolicy {
     /// If the index is far behind, larger commits are more efficient, because each creates a segment that has to be
     /// merged.
     pub fn mode(&mut self, uncommitted: &Uncommitted, now: Instant) -> MergeMode {
-        if uncommitted.lag > MANY as u64 || uncommitted.changes > MANY {
+        if uncommitted.lag > FAR_BEHIND_CHANGES as u64 || uncommitted.changes > FAR_BEHIND_CHANGES {
             MergeMode::Filling
         } else if self.changes.is_burst(now) {
             MergeMode::Burst
@@ -58,19 +58,19 @@ impl CommitPolicy {
 
     /// Time of the next commit. `None` if there is nothing to commit.
     pub fn deadline(&self, uncommitted: &Uncommitted, mode: MergeMode) -> Option<Instant> {
-        let since = uncommitted.since?;
+        let first_at = uncommitted.first_at?;
         Some(match mode {
             MergeMode::Filling => {
-                let last = uncommitted.last.unwrap_or(since);
-                (since + self.interval * 10).min(last + self.interval)
+                let last = uncommitted.last_at.unwrap_or(first_at);
+                (first_at + self.interval * 10).min(last + self.interval)
             }
-            MergeMode::Burst => since + self.until_commit(self.interval * 3 / 2),
-            MergeMode::Following => since + self.until_commit(self.interval),
+            MergeMode::Burst => first_at + self.until_commit(self.interval * 3 / 2),
+            MergeMode::Following => first_at + self.until_commit(self.interval),
         })
     }
 
     /// Longest time that changes read from the store wait for their commit.
-    pub fn longest(&self) -> Duration {
+    pub fn max_delay(&self) -> Duration {
         self.interval * 10
     }
 
@@ -107,7 +107,7 @@ mod tests {
         policy.observe_commit(millis(commit_took));
         let now = start + millis(changes as u64);
         (0..changes).for_each(|nth| policy.observe_change(start + millis(nth as u64)));
-        let uncommitted = Uncommitted { changes, lag, since: Some(start), last: Some(now) };
+        let uncommitted = Uncommitted { changes, lag, first_at: Some(start), last_at: Some(now) };
         assert_eq!(policy.mode(&uncommitted, now), mode);
         assert_eq!(policy.deadline(&uncommitted, mode), Some(start + millis(commit_after)));
     }

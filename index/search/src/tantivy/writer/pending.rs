@@ -9,17 +9,21 @@ use std::time::Instant;
 /// Changes from the tail that are not committed yet.
 #[derive(Default)]
 pub(super) struct Pending {
+    /// Number of changes.
     pub changes: usize,
     /// The seq of the last change.
     pub seq: Option<Seq>,
     /// Seq up to which all changes were passed to the index writer.
     pub indexed_until: Option<Seq>,
-    pub since: Option<Instant>,
-    pub last: Option<Instant>,
-    /// Changes that were not passed to the writer yet, by object id: an object that changes repeatedly is written
-    /// once.
-    pub held: HashMap<u64, Arc<Change>>,
-    pub held_bytes: usize,
+    /// Time of the first change.
+    pub first_at: Option<Instant>,
+    /// Time of the last change.
+    pub last_at: Option<Instant>,
+    /// Changes that were not passed to the index writer yet, by object id, so that an object that changes repeatedly is
+    /// written once.
+    pub buffered: HashMap<u64, Arc<Change>>,
+    /// Total size of the bodies in `buffered`.
+    pub buffered_bytes: usize,
 }
 
 impl Pending {
@@ -27,20 +31,20 @@ impl Pending {
         self.changes += 1;
         self.seq = Some(seq);
         let now = Instant::now();
-        self.since.get_or_insert(now);
-        self.last = Some(now);
+        self.first_at.get_or_insert(now);
+        self.last_at = Some(now);
     }
 
     /// State for the commit policy; `lag` is the number of changes that were not received yet.
     pub fn uncommitted(&self, lag: u64) -> Uncommitted {
-        Uncommitted { changes: self.changes, lag, since: self.since, last: self.last }
+        Uncommitted { changes: self.changes, lag, first_at: self.first_at, last_at: self.last_at }
     }
 
-    pub fn hold(&mut self, change: Arc<Change>) {
+    pub fn buffer(&mut self, change: Arc<Change>) {
         let size = |change: &Change| change.object.body.len();
-        self.held_bytes += size(&change);
-        if let Some(before) = self.held.insert(change.object.record.id, change) {
-            self.held_bytes -= size(&before);
+        self.buffered_bytes += size(&change);
+        if let Some(before) = self.buffered.insert(change.object.record.id, change) {
+            self.buffered_bytes -= size(&before);
         }
     }
 }

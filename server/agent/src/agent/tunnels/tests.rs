@@ -1,4 +1,4 @@
-//! Tests with several replicas behind one address that connects to them in turn.
+//! Tests with several replicas behind a load balancer that distributes connections round-robin.
 
 use super::*;
 use crowsnest_apimachinery::names::ClusterName;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::DuplexStream;
 
-/// Several replicas behind one address; requests reach them in turn.
+/// Several replicas behind one address; requests are distributed round-robin.
 struct LoadBalancer {
     replicas: Vec<(Tunnels, Option<Replica>)>,
     requests: AtomicUsize,
@@ -40,27 +40,27 @@ impl LoadBalancer {
         if replica.as_ref().is_some_and(|replica| replica.has_tunnel(headers)) && tunnels.is_open(&m1()) {
             return TunnelResponse::AlreadyOpen;
         }
-        let (here, there) = tokio::io::duplex(64 << 10);
-        tunnels.admit(m1(), async { Ok::<_, Infallible>(TokioIo::new(there)) });
-        TunnelResponse::Opened(TokioIo::new(here), replica.clone())
+        let (agent_end, replica_end) = tokio::io::duplex(64 << 10);
+        tunnels.admit(m1(), async { Ok::<_, Infallible>(TokioIo::new(replica_end)) });
+        TunnelResponse::Opened(TokioIo::new(agent_end), replica.clone())
     }
 
-    fn tunnels(&self) -> Vec<usize> {
+    fn tunnel_counts(&self) -> Vec<usize> {
         self.replicas.iter().map(|(tunnels, _)| tunnels.counts().iter().map(|(_, open, _)| open).sum()).collect()
     }
 
     async fn wait_for_tunnels(&self, expected: &[usize]) {
-        self.wait_until(|| self.tunnels() == expected).await;
+        self.wait_until(|| self.tunnel_counts() == expected).await;
     }
 
-    async fn wait_until(&self, is_true: impl Fn() -> bool) {
-        let condition = async {
-            while !is_true() {
+    async fn wait_until(&self, condition: impl Fn() -> bool) {
+        let polling = async {
+            while !condition() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let reached = tokio::time::timeout(Duration::from_secs(60), condition).await;
-        assert!(reached.is_ok(), "{:?}", self.tunnels());
+        let result = tokio::time::timeout(Duration::from_secs(60), polling).await;
+        assert!(result.is_ok(), "{:?}", self.tunnel_counts());
     }
 }
 
@@ -89,7 +89,7 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
     // Each replica gets several requests, and none opens a second tunnel.
     let requests = balancer.requests.load(Ordering::Relaxed);
     balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 3).await;
-    assert_eq!(balancer.tunnels(), [1, 1, 1]);
+    assert_eq!(balancer.tunnel_counts(), [1, 1, 1]);
     balancer.replicas[1].0.close(&m1());
     balancer.wait_for_tunnels(&[1, 0, 1]).await;
     assert_eq!(*reported_state.borrow(), Tunnel::Open);
@@ -100,7 +100,7 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
 }
 
 #[tokio::test]
-async fn new_replicas_are_found_after_a_report() {
+async fn announced_replicas_get_a_tunnel_at_once() {
     let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
     // The third replica accepts no connections yet.
     balancer.closed.store(true, Ordering::Relaxed);
@@ -112,7 +112,7 @@ async fn new_replicas_are_found_after_a_report() {
     });
     balancer.wait_for_tunnels(&[1, 1, 0]).await;
     let requests = balancer.requests.load(Ordering::Relaxed);
-    // The delay has grown to four to eight seconds by now.
+    // By now the agent waits four to eight seconds between connection attempts.
     balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 4).await;
     balancer.closed.store(false, Ordering::Relaxed);
     let began = Instant::now();

@@ -28,7 +28,7 @@ use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
 use crate::admission::with_warnings;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
+use crate::resource::schema::{JSON, body, boolean, list, object, responses, status, string};
 use crate::resource::{Call, Definition, Paths, Resource};
 use crate::stored::forward::ATTEMPTS;
 use crowsnest_process::reply::json as reply;
@@ -55,8 +55,8 @@ impl Resource for SavedSearches {
         for (path, item) in paths() {
             document.path(path, item);
         }
-        let spec = json!({"title": text(), "query": text(), "description": text(), "shared": flag(), "owner": text(),
-            "syntax": text()});
+        let spec = json!({"title": string(), "query": string(), "description": string(), "shared": boolean(), "owner": string(),
+            "syntax": string()});
         let spec = object(spec, &["description", "shared", "owner", "syntax"]);
         let saved = json!({"metadata": of("Object"), "spec": spec});
         let optional = &["kind", "apiVersion", "metadata"];
@@ -197,7 +197,7 @@ fn recorded<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> {
 }
 
 fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
-    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
+    saved_search::validate(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
 }
 
 fn post_params(options: &WriteOptions) -> PostParams {
@@ -206,7 +206,7 @@ fn post_params(options: &WriteOptions) -> PostParams {
 
 impl Saved<'_> {
     fn may_see(&self, saved: &StoredSearch) -> bool {
-        access(&saved.spec, self.caller) >= Access::Seen
+        access(&saved.spec, self.caller) >= Access::Read
     }
 
     async fn all_visible(&self) -> Result<Vec<StoredSearch>, ApiError> {
@@ -235,7 +235,7 @@ impl Saved<'_> {
     /// A search that the caller may change.
     async fn own(&self, name: &str) -> Result<StoredSearch, ApiError> {
         let saved = self.visible(name).await?;
-        if access(&saved.spec, self.caller) == Access::Changed {
+        if access(&saved.spec, self.caller) == Access::Write {
             return Ok(saved);
         }
         let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);
@@ -245,12 +245,12 @@ impl Saved<'_> {
     async fn create(&self, sent: Sent, options: &WriteOptions) -> Result<Response, ApiError> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
-            "" => saved_search::name_of(&sent.spec.title, owner),
+            "" => saved_search::derive_name(&sent.spec.title, owner),
             name => name.to_owned(),
         };
         let spec = checked(sent.spec, &name, owner)?;
         let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
-        if !saved_search::has_room(kept) {
+        if !saved_search::can_add(kept) {
             let message = format!("{owner:?} has {kept} searches, the maximum; delete one first");
             return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }

@@ -6,15 +6,15 @@ use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo, service_account};
 
-use super::{complete, rights};
+use super::{add_default_groups, required_actions};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
-const NODE: &str = "system:node:";
-const NODES: &str = "system:nodes";
+const NODE_USER_PREFIX: &str = "system:node:";
+const NODES_GROUP: &str = "system:nodes";
 /// Attribute of a service account token that names the node of its pod.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// Number of groups or extra values from which one check for all of them comes first.
-const MANY: usize = 4;
+const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
+/// Minimum number of groups or extra values that are first checked at once.
+const MIN_BULK_CHECK: usize = 4;
 
 /// A mode of impersonation. The first one whose rights the caller has is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub struct Attempt {
     pub user: UserInfo,
 }
 
-/// The attempts for the modes that apply to the caller and the user `wanted`: first in the mode by which the caller
+/// Plans the attempts for the modes that apply to the caller and the user `requested`: first the mode by which the caller
 /// impersonated last.
-pub fn attempts(caller: &UserInfo, wanted: &UserInfo, request: &Action, last: Option<Mode>) -> Vec<Attempt> {
+pub fn plan_attempts(caller: &UserInfo, requested: &UserInfo, request: &Action, last: Option<Mode>) -> Vec<Attempt> {
     let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
-    let modes = last.into_iter().chain(others).filter(|mode| mode.applies(caller, wanted));
-    modes.map(|mode| mode.attempt(wanted, request)).collect()
+    let modes = last.into_iter().chain(others).filter(|mode| mode.applies(caller, requested));
+    modes.map(|mode| mode.attempt(requested, request)).collect()
 }
 
 impl Mode {
@@ -76,56 +76,57 @@ impl Mode {
         }
     }
 
-    fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
-        let is_bare = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+    fn applies(self, caller: &UserInfo, requested: &UserInfo) -> bool {
+        let is_bare = requested.uid.is_empty() && requested.groups.is_empty() && requested.extra.is_empty();
         match self {
             Mode::AssociatedNode => {
-                let own = match caller.extra.get(NODE_NAME).map(Vec::as_slice) {
+                let own = match caller.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) {
                     Some([own]) if service_account(&caller.name).is_some() => Some(own.as_str()),
                     _ => None,
                 };
-                is_bare && own.is_some() && own == node_name(&wanted.name)
+                is_bare && own.is_some() && own == node_name(&requested.name)
             }
-            Mode::ArbitraryNode => is_bare && node_name(&wanted.name).is_some(),
-            Mode::ServiceAccount => is_bare && service_account(&wanted.name).is_some(),
-            Mode::UserInfo => node_name(&wanted.name).is_none() && service_account(&wanted.name).is_none(),
+            Mode::ArbitraryNode => is_bare && node_name(&requested.name).is_some(),
+            Mode::ServiceAccount => is_bare && service_account(&requested.name).is_some(),
+            Mode::UserInfo => node_name(&requested.name).is_none() && service_account(&requested.name).is_none(),
             Mode::Legacy => true,
         }
     }
 
-    fn attempt(self, wanted: &UserInfo, request: &Action) -> Attempt {
+    fn attempt(self, requested: &UserInfo, request: &Action) -> Attempt {
         let Some(verb) = self.constraint() else {
-            let steps = rights(wanted).into_iter().map(Step::Check).collect();
-            return Attempt { mode: self, steps, user: complete(wanted.clone()) };
+            let steps = required_actions(requested).into_iter().map(Step::Check).collect();
+            return Attempt { mode: self, steps, user: add_default_groups(requested.clone()) };
         };
         let on = verb.replacen("impersonate:", "impersonate-on:", 1);
-        let mut steps = vec![Step::Check(with_verb(request, &on)), Step::Check(self.name_right(verb, &wanted.name))];
-        if !wanted.uid.is_empty() {
-            steps.push(Step::Check(right(verb, "uids", "", &wanted.uid)));
+        let mut steps =
+            vec![Step::Check(with_verb(request, &on)), Step::Check(self.name_action(verb, &requested.name))];
+        if !requested.uid.is_empty() {
+            steps.push(Step::Check(impersonation_action(verb, "uids", "", &requested.uid)));
         }
-        steps.extend(group_steps(verb, &wanted.groups));
-        steps.extend(extra_steps(verb, wanted));
-        let mut user = wanted.clone();
-        if node_name(&wanted.name).is_some() {
-            user.groups = vec![NODES.to_owned()];
+        steps.extend(group_steps(verb, &requested.groups));
+        steps.extend(extra_steps(verb, requested));
+        let mut user = requested.clone();
+        if node_name(&requested.name).is_some() {
+            user.groups = vec![NODES_GROUP.to_owned()];
         }
-        Attempt { mode: self, steps, user: complete(user) }
+        Attempt { mode: self, steps, user: add_default_groups(user) }
     }
 
     /// The right to impersonate a user name.
-    fn name_right(self, verb: &str, name: &str) -> Action {
+    fn name_action(self, verb: &str, name: &str) -> Action {
         match (node_name(name), service_account(name)) {
             // The right is independent of the node on which the service account's pod runs.
-            (Some(_), _) if self == Mode::AssociatedNode => right(verb, "nodes", "", "*"),
-            (Some(node), _) => right(verb, "nodes", "", node),
+            (Some(_), _) if self == Mode::AssociatedNode => impersonation_action(verb, "nodes", "", "*"),
+            (Some(node), _) => impersonation_action(verb, "nodes", "", node),
             (None, Some((in_namespace, account))) => {
-                let mut action = right(verb, "serviceaccounts", "", account);
+                let mut action = impersonation_action(verb, "serviceaccounts", "", account);
                 if let Action::Resource { namespace, .. } = &mut action {
                     namespace.push_str(in_namespace);
                 }
                 action
             }
-            (None, None) => right(verb, "users", "", name),
+            (None, None) => impersonation_action(verb, "users", "", name),
         }
     }
 }
@@ -133,7 +134,7 @@ impl Mode {
 fn group_steps(verb: &str, groups: &[String]) -> Vec<Step> {
     let refuse = |name: &str, what: &str| {
         let reason = format!("impersonating the {what} is not allowed");
-        vec![Step::Refuse { action: right(verb, "groups", "", name), reason }]
+        vec![Step::Refuse { action: impersonation_action(verb, "groups", "", name), reason }]
     };
     if groups.iter().any(String::is_empty) {
         return refuse("", "empty string group");
@@ -141,23 +142,23 @@ fn group_steps(verb: &str, groups: &[String]) -> Vec<Step> {
     if groups.iter().any(|group| group == MASTERS) {
         return refuse(MASTERS, "system:masters group");
     }
-    let each = groups.iter().map(|group| right(verb, "groups", "", group)).collect();
-    checks(each, right(verb, "groups", "", "*"))
+    let each = groups.iter().map(|group| impersonation_action(verb, "groups", "", group)).collect();
+    plan_checks(each, impersonation_action(verb, "groups", "", "*"))
 }
 
-fn extra_steps(verb: &str, wanted: &UserInfo) -> Vec<Step> {
-    if let Some(reason) = wanted.extra.iter().find_map(|(key, values)| extra_error(key, values)) {
-        return vec![Step::Refuse { action: right(verb, "userextras", "", ""), reason }];
+fn extra_steps(verb: &str, requested: &UserInfo) -> Vec<Step> {
+    if let Some(reason) = requested.extra.iter().find_map(|(key, values)| extra_error(key, values)) {
+        return vec![Step::Refuse { action: impersonation_action(verb, "userextras", "", ""), reason }];
     }
-    let pairs = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
-    let each = pairs.map(|(key, value)| right(verb, "userextras", key, value)).collect();
-    checks(each, right(verb, "userextras", "*", "*"))
+    let pairs = requested.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+    let each = pairs.map(|(key, value)| impersonation_action(verb, "userextras", key, value)).collect();
+    plan_checks(each, impersonation_action(verb, "userextras", "*", "*"))
 }
 
-/// Checks of several values: many are checked at once, if possible.
-fn checks(each: Vec<Action>, all: Action) -> Vec<Step> {
+/// Plans the checks of several values. Many values are first checked at once.
+fn plan_checks(each: Vec<Action>, all: Action) -> Vec<Step> {
     match each.len() {
-        MANY.. => vec![Step::CheckMany { all, each }],
+        MIN_BULK_CHECK.. => vec![Step::CheckMany { all, each }],
         _ => each.into_iter().map(Step::Check).collect(),
     }
 }
@@ -192,10 +193,10 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
 
 /// The node in the user name of a kubelet.
 fn node_name(user: &str) -> Option<&str> {
-    user.strip_prefix(NODE).filter(|node| dns1123_subdomain(node).is_empty())
+    user.strip_prefix(NODE_USER_PREFIX).filter(|node| dns1123_subdomain(node).is_empty())
 }
 
-fn right(verb: &str, resource: &str, subresource: &str, name: &str) -> Action {
+fn impersonation_action(verb: &str, resource: &str, subresource: &str, name: &str) -> Action {
     Action::Resource {
         verb: verb.to_owned(),
         group: AUTHENTICATION.to_owned(),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     /// A step as `verb resource/subresource namespace/name`.
-    fn shown(step: &Step) -> String {
+    fn format_step(step: &Step) -> String {
         let action = |action: &Action| match action {
             Action::Resource { verb, resource, subresource, namespace, name, .. } => {
                 let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
@@ -283,16 +284,16 @@ mod tests {
     #[case::account_with_groups(user("system:serviceaccount:ci:bot", &["g"], &[]), Mode::Legacy,
         &["impersonate serviceaccounts ci/bot", "impersonate groups /g"], &["g", "system:authenticated"])]
     fn the_first_attempt_is_the_most_constrained(
-        #[case] wanted: UserInfo,
+        #[case] requested: UserInfo,
         #[case] mode: Mode,
         #[case] steps: &[&str],
         #[case] groups: &[&str],
     ) {
-        let caller = user("system:serviceaccount:kube-system:agent", &[], &[(NODE_NAME, &["own"])]);
-        let found = attempts(&caller, &wanted, &list_pods(), None);
+        let caller = user("system:serviceaccount:kube-system:agent", &[], &[(NODE_NAME_EXTRA, &["own"])]);
+        let found = plan_attempts(&caller, &requested, &list_pods(), None);
         let first = found.first().unwrap();
         assert_eq!(first.mode, mode);
-        assert_eq!(first.steps.iter().map(shown).collect::<Vec<_>>(), steps);
+        assert_eq!(first.steps.iter().map(format_step).collect::<Vec<_>>(), steps);
         assert_eq!(first.user.groups, groups);
         assert_eq!(found.last().unwrap().mode, Mode::Legacy);
     }
@@ -301,7 +302,10 @@ mod tests {
     fn the_last_mode_comes_first() {
         let caller = user("ops", &[], &[]);
         let modes = |last| -> Vec<Mode> {
-            attempts(&caller, &user("jane", &[], &[]), &list_pods(), last).iter().map(|attempt| attempt.mode).collect()
+            plan_attempts(&caller, &user("jane", &[], &[]), &list_pods(), last)
+                .iter()
+                .map(|attempt| attempt.mode)
+                .collect()
         };
         assert_eq!(modes(None), [Mode::UserInfo, Mode::Legacy]);
         assert_eq!(modes(Some(Mode::Legacy)), [Mode::Legacy, Mode::UserInfo]);
@@ -311,9 +315,9 @@ mod tests {
     #[test]
     fn many_groups_are_checked_at_once() {
         let groups = ["a", "b", "c", "d"];
-        let wanted = user("jane", &groups, &[]);
-        let found = attempts(&user("ops", &[], &[]), &wanted, &list_pods(), None);
-        let last = shown(found[0].steps.last().unwrap());
+        let requested = user("jane", &groups, &[]);
+        let found = plan_attempts(&user("ops", &[], &[]), &requested, &list_pods(), None);
+        let last = format_step(found[0].steps.last().unwrap());
         assert!(last.starts_with("impersonate:user-info groups /* or impersonate:user-info groups /a and"), "{last}");
     }
 }

@@ -12,7 +12,7 @@ use super::settings::{EMAIL, Settings};
 pub type Claims = Map<String, Value>;
 
 /// Tolerated clock difference to the issuer for `nbf`, as in go-oidc; `exp` has no tolerance.
-const LEEWAY: SignedDuration = SignedDuration::from_mins(5);
+const NOT_BEFORE_LEEWAY: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reason why valid claims do not identify a user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,11 +28,11 @@ pub enum ClaimError {
     #[error("could not expand distributed claims: distributed claims are not supported")]
     Distributed,
     #[error("required claim {0} not present in ID token")]
-    Absent(String),
+    Missing(String),
     #[error("parse claim {0}: it is not a string")]
-    NoString(String),
+    NotAString(String),
     #[error("required claim {claim} value does not match. Got = {got}, want = {want}")]
-    Different { claim: String, got: String, want: String },
+    Mismatch { claim: String, got: String, want: String },
 }
 
 /// Checks issuer, audience and validity period.
@@ -50,8 +50,8 @@ pub(super) fn check(settings: &Settings, claims: &Claims, now: Timestamp) -> Res
         return Err(TokenError::Expired(expiry.to_string()));
     }
     match time(claims, "nbf")? {
-        Some(not_before) if now.saturating_add(LEEWAY).is_ok_and(|latest| latest < not_before) => {
-            Err(TokenError::NotYet { now: now.to_string(), not_before: not_before.to_string() })
+        Some(not_before) if now.saturating_add(NOT_BEFORE_LEEWAY).is_ok_and(|latest| latest < not_before) => {
+            Err(TokenError::NotYetValid { now: now.to_string(), not_before: not_before.to_string() })
         }
         _ => Ok(()),
     }
@@ -79,11 +79,11 @@ pub(super) fn user(settings: &Settings, claims: &Claims) -> Result<UserInfo, Cla
     let groups = groups(settings, claims)?;
     for (claim, want) in &settings.required_claims {
         let got = match claims.get(claim) {
-            None => return Err(ClaimError::Absent(claim.clone())),
-            Some(value) => value.as_str().ok_or_else(|| ClaimError::NoString(claim.clone()))?,
+            None => return Err(ClaimError::Missing(claim.clone())),
+            Some(value) => value.as_str().ok_or_else(|| ClaimError::NotAString(claim.clone()))?,
         };
         if got != want {
-            return Err(ClaimError::Different { claim: claim.clone(), got: got.to_owned(), want: want.clone() });
+            return Err(ClaimError::Mismatch { claim: claim.clone(), got: got.to_owned(), want: want.clone() });
         }
     }
     Ok(UserInfo { name, groups, ..UserInfo::default() })
@@ -91,12 +91,12 @@ pub(super) fn user(settings: &Settings, claims: &Claims) -> Result<UserInfo, Cla
 
 fn username(settings: &Settings, claims: &Claims) -> Result<String, ClaimError> {
     let claim = &settings.username_claim;
-    let bad = |why| ClaimError::Username { claim: claim.clone(), why };
+    let claim_error = |why| ClaimError::Username { claim: claim.clone(), why };
     let name = match claims.get(claim) {
-        None => return Err(bad("claim not present")),
-        Some(Value::String(name)) if name.is_empty() => return Err(bad("it is empty")),
+        None => return Err(claim_error("claim not present")),
+        Some(Value::String(name)) if name.is_empty() => return Err(claim_error("it is empty")),
         Some(Value::String(name)) => name,
-        Some(_) => return Err(bad("it is not a string")),
+        Some(_) => return Err(claim_error("it is not a string")),
     };
     if claim == EMAIL
         && let Some(verified) = claims.get("email_verified")
@@ -138,17 +138,17 @@ fn strings(value: &Value) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Given;
+    use super::super::settings::OidcFlags;
     use super::*;
     use serde_json::json;
 
     const ISSUER: &str = "https://id.example.com";
 
-    fn settings(change: impl FnOnce(&mut Given)) -> Settings {
-        let mut given = Given { issuer_url: ISSUER.into(), client_id: "crowsnest".into(), ..Given::default() };
-        given.username_prefix = "-".into();
-        change(&mut given);
-        Settings::new(given).unwrap()
+    fn settings(change: impl FnOnce(&mut OidcFlags)) -> Settings {
+        let mut flags = OidcFlags { issuer_url: ISSUER.into(), client_id: "crowsnest".into(), ..OidcFlags::default() };
+        flags.username_prefix = "-".into();
+        change(&mut flags);
+        Settings::new(flags).unwrap()
     }
 
     fn claims(value: Value) -> Claims {

@@ -10,16 +10,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
+use super::format_error_chain;
 use super::jose::Keys;
-use super::whole;
 
 /// Time after which keys are fetched again, because the issuer may withdraw them.
-const KEEP: Duration = Duration::from_secs(3600);
-/// Shortest interval between fetches caused by unknown keys or failures.
-const PAUSE: Duration = Duration::from_secs(10);
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest accepted document in bytes.
-const LONGEST: usize = 1 << 20;
+const MAX_DOCUMENT_AGE: Duration = Duration::from_secs(3600);
+/// Minimum interval between fetches caused by unknown keys or failures.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of accepted documents in bytes.
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
@@ -33,15 +33,15 @@ pub enum IssuerError {
     #[error("{url} returned status {status}")]
     Status { url: String, status: http::StatusCode },
     #[error("the response of {0} is too large")]
-    TooLong(String),
+    TooLarge(String),
     #[error("cannot parse the response of {url}")]
-    Unreadable { url: String, source: serde_json::Error },
+    Malformed { url: String, source: serde_json::Error },
     #[error("{url} names the issuer {got:?}, not {expected:?}")]
-    Other { url: String, expected: String, got: String },
+    IssuerMismatch { url: String, expected: String, got: String },
     #[error("the issuer's {what} {url:?} is not an https URL")]
     NotSecure { what: &'static str, url: String },
-    #[error("{why} (retrying after {} s)", PAUSE.as_secs())]
-    Lately { why: String },
+    #[error("{why} (retrying after {} s)", MIN_FETCH_INTERVAL.as_secs())]
+    FailedRecently { why: String },
 }
 
 /// The discovery document, limited to the fields used here.
@@ -62,16 +62,16 @@ pub struct Metadata {
 pub struct IssuerDocuments {
     pub metadata: Metadata,
     pub(super) keys: Keys,
-    at: Instant,
+    fetched_at: Instant,
 }
 
 /// Times of previous fetches.
 #[derive(Debug, Default)]
 struct FetchTimes {
     /// Last fetch because of an unknown key.
-    for_keys: Option<Instant>,
+    last_key_fetch: Option<Instant>,
     /// Last failed fetch and its error.
-    failed: Option<(Instant, String)>,
+    last_failure: Option<(Instant, String)>,
 }
 
 /// Client of one issuer with a cache of its documents.
@@ -79,8 +79,8 @@ struct FetchTimes {
 pub struct Issuer {
     url: String,
     http: reqwest::Client,
-    published: ArcSwapOption<IssuerDocuments>,
-    attempts: Mutex<FetchTimes>,
+    documents: ArcSwapOption<IssuerDocuments>,
+    fetch_times: Mutex<FetchTimes>,
 }
 
 impl Issuer {
@@ -91,10 +91,10 @@ impl Issuer {
             .https_only(true)
             // Redirects are not followed: a response from another address than the issuer's is refused.
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
             .build()
             .map_err(IssuerError::Client)?;
-        Ok(Self { url: url.to_owned(), http, published: ArcSwapOption::empty(), attempts: Mutex::default() })
+        Ok(Self { url: url.to_owned(), http, documents: ArcSwapOption::empty(), fetch_times: Mutex::default() })
     }
 
     /// Client for the issuer's other endpoints; it trusts the same authority.
@@ -103,60 +103,63 @@ impl Issuer {
     }
 
     /// The cached documents; fetched if they are missing or older than an hour.
-    pub async fn published(&self) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        match self.published.load_full() {
-            Some(published) if published.at.elapsed() < KEEP => Ok(published),
+    pub async fn documents(&self) -> Result<Arc<IssuerDocuments>, IssuerError> {
+        match self.documents.load_full() {
+            Some(documents) if documents.fetched_at.elapsed() < MAX_DOCUMENT_AGE => Ok(documents),
             // One caller refreshes. Meanwhile, and if the issuer does not respond, the others use the cached
             // documents.
-            Some(old) => match self.attempts.try_lock() {
-                Ok(mut attempts) => Ok(self.fetch_unless_failed_lately(&mut attempts).await.unwrap_or(old)),
+            Some(old) => match self.fetch_times.try_lock() {
+                Ok(mut fetch_times) => Ok(self.fetch_unless_failed_recently(&mut fetch_times).await.unwrap_or(old)),
                 Err(_) => Ok(old),
             },
             None => {
-                let mut attempts = self.attempts.lock().await;
-                match self.published.load_full() {
-                    Some(published) => Ok(published),
-                    None => self.fetch_unless_failed_lately(&mut attempts).await,
+                let mut fetch_times = self.fetch_times.lock().await;
+                match self.documents.load_full() {
+                    Some(documents) => Ok(documents),
+                    None => self.fetch_unless_failed_recently(&mut fetch_times).await,
                 }
             }
         }
     }
 
     /// Documents newer than `seen`, in which a key was missing; `seen` itself if it was fetched recently.
-    pub(super) async fn published_after(
+    pub(super) async fn documents_after(
         &self,
         seen: &Arc<IssuerDocuments>,
     ) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        let mut attempts = self.attempts.lock().await;
-        if let Some(now) = self.published.load_full()
+        let mut fetch_times = self.fetch_times.lock().await;
+        if let Some(now) = self.documents.load_full()
             && !Arc::ptr_eq(&now, seen)
         {
             return Ok(now);
         }
-        if attempts.for_keys.is_some_and(|at| at.elapsed() < PAUSE) {
+        if fetch_times.last_key_fetch.is_some_and(|at| at.elapsed() < MIN_FETCH_INTERVAL) {
             return Ok(Arc::clone(seen));
         }
-        attempts.for_keys = Some(Instant::now());
-        self.fetch_unless_failed_lately(&mut attempts).await
+        fetch_times.last_key_fetch = Some(Instant::now());
+        self.fetch_unless_failed_recently(&mut fetch_times).await
     }
 
-    async fn fetch_unless_failed_lately(&self, attempts: &mut FetchTimes) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        if let Some((at, why)) = &attempts.failed
-            && at.elapsed() < PAUSE
+    async fn fetch_unless_failed_recently(
+        &self,
+        fetch_times: &mut FetchTimes,
+    ) -> Result<Arc<IssuerDocuments>, IssuerError> {
+        if let Some((at, why)) = &fetch_times.last_failure
+            && at.elapsed() < MIN_FETCH_INTERVAL
         {
-            return Err(IssuerError::Lately { why: why.clone() });
+            return Err(IssuerError::FailedRecently { why: why.clone() });
         }
         match self.fetch().await {
-            Ok(published) => {
-                let published = Arc::new(published);
-                self.published.store(Some(Arc::clone(&published)));
-                attempts.failed = None;
-                Ok(published)
+            Ok(documents) => {
+                let documents = Arc::new(documents);
+                self.documents.store(Some(Arc::clone(&documents)));
+                fetch_times.last_failure = None;
+                Ok(documents)
             }
             Err(error) => {
-                let why = whole(&error);
+                let why = format_error_chain(&error);
                 tracing::warn!(why, "cannot fetch the documents of the OpenID Connect issuer");
-                attempts.failed = Some((Instant::now(), why));
+                fetch_times.last_failure = Some((Instant::now(), why));
                 Err(error)
             }
         }
@@ -164,15 +167,15 @@ impl Issuer {
 
     async fn fetch(&self) -> Result<IssuerDocuments, IssuerError> {
         let url = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
-        let metadata: Metadata = read(&url, &self.get(&url).await?)?;
+        let metadata: Metadata = parse_json(&url, &self.get(&url).await?)?;
         if metadata.issuer != self.url {
-            return Err(IssuerError::Other { url, expected: self.url.clone(), got: metadata.issuer });
+            return Err(IssuerError::IssuerMismatch { url, expected: self.url.clone(), got: metadata.issuer });
         }
         metadata.check()?;
         let set = self.get(&metadata.jwks_uri).await?;
         let keys =
-            Keys::read(&set).map_err(|source| IssuerError::Unreadable { url: metadata.jwks_uri.clone(), source })?;
-        Ok(IssuerDocuments { metadata, keys, at: Instant::now() })
+            Keys::parse(&set).map_err(|source| IssuerError::Malformed { url: metadata.jwks_uri.clone(), source })?;
+        Ok(IssuerDocuments { metadata, keys, fetched_at: Instant::now() })
     }
 
     async fn get(&self, url: &str) -> Result<Vec<u8>, IssuerError> {
@@ -188,29 +191,29 @@ impl Issuer {
         url: &str,
         request: reqwest::RequestBuilder,
     ) -> Result<(http::StatusCode, Vec<u8>), IssuerError> {
-        let mut answer = request.send().await.map_err(IssuerError::Call)?;
+        let mut response = request.send().await.map_err(IssuerError::Call)?;
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(IssuerError::Call)? {
-            if body.len() + chunk.len() > LONGEST {
-                return Err(IssuerError::TooLong(url.to_owned()));
+        while let Some(chunk) = response.chunk().await.map_err(IssuerError::Call)? {
+            if body.len() + chunk.len() > MAX_DOCUMENT_BYTES {
+                return Err(IssuerError::TooLarge(url.to_owned()));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok((answer.status(), body))
+        Ok((response.status(), body))
     }
 }
 
 impl Metadata {
     /// Requires https, because browsers and credentials are sent to these addresses.
     fn check(&self) -> Result<(), IssuerError> {
-        let named = [
+        let endpoints = [
             ("authorization_endpoint", self.authorization_endpoint.as_deref()),
             ("token_endpoint", self.token_endpoint.as_deref()),
             ("end_session_endpoint", self.end_session_endpoint.as_deref()),
             ("revocation_endpoint", self.revocation_endpoint.as_deref()),
             ("jwks_uri", Some(self.jwks_uri.as_str())),
         ];
-        for (what, url) in named {
+        for (what, url) in endpoints {
             if let Some(url) = url
                 && !url::Url::parse(url).is_ok_and(|parsed| parsed.scheme() == "https")
             {
@@ -221,6 +224,6 @@ impl Metadata {
     }
 }
 
-fn read<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, IssuerError> {
-    serde_json::from_slice(body).map_err(|source| IssuerError::Unreadable { url: url.to_owned(), source })
+fn parse_json<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, IssuerError> {
+    serde_json::from_slice(body).map_err(|source| IssuerError::Malformed { url: url.to_owned(), source })
 }

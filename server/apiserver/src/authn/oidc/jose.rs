@@ -34,7 +34,7 @@ impl Algorithm {
     const ALL: [Self; 8] =
         [Self::Rs256, Self::Rs384, Self::Rs512, Self::Ps256, Self::Ps384, Self::Ps512, Self::Es256, Self::Es384];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
@@ -61,7 +61,7 @@ pub enum TokenError {
     #[error("token is expired (Token Expiry: {0})")]
     Expired(String),
     #[error("current time {now} before the nbf (not before) time: {not_before}")]
-    NotYet { now: String, not_before: String },
+    NotYetValid { now: String, not_before: String },
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,10 +83,10 @@ pub(super) struct SignedToken<'a> {
 
 impl<'a> SignedToken<'a> {
     pub(super) fn parse(token: &'a str) -> Result<Self, TokenError> {
-        Self::read(token).ok_or(TokenError::Malformed)
+        Self::parse_parts(token).ok_or(TokenError::Malformed)
     }
 
-    fn read(token: &'a str) -> Option<Self> {
+    fn parse_parts(token: &'a str) -> Option<Self> {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
@@ -109,11 +109,11 @@ impl<'a> SignedToken<'a> {
 
 /// Issuer claim of a token whose signature is not verified.
 pub(super) fn unverified_issuer(token: &str) -> Option<String> {
-    SignedToken::read(token)?.claims.get("iss")?.as_str().map(str::to_owned)
+    SignedToken::parse_parts(token)?.claims.get("iss")?.as_str().map(str::to_owned)
 }
 
 #[derive(Debug)]
-enum Material {
+enum KeyMaterial {
     Rsa(PublicKeyComponents<Vec<u8>>),
     /// Point in uncompressed form.
     P256(Vec<u8>),
@@ -125,7 +125,7 @@ struct PublicKey {
     id: String,
     /// The only algorithm that the key may be used with, if the key set restricts it.
     algorithm: Option<String>,
-    material: Material,
+    material: KeyMaterial,
 }
 
 #[derive(Deserialize)]
@@ -155,7 +155,7 @@ struct JwkSet {
 
 impl PublicKey {
     /// Parses a key; `None` for key types and uses that are not supported.
-    fn read(jwk: Jwk) -> Option<Self> {
+    fn from_jwk(jwk: Jwk) -> Option<Self> {
         if jwk.purpose.is_some_and(|purpose| purpose != "sig") {
             return None;
         }
@@ -174,9 +174,9 @@ impl PublicKey {
             Some(point)
         };
         let material = match (jwk.kty.as_str(), jwk.crv.as_str()) {
-            ("RSA", _) => Material::Rsa(PublicKeyComponents { n: number(&jwk.n)?, e: number(&jwk.e)? }),
-            ("EC", "P-256") => Material::P256(point(32)?),
-            ("EC", "P-384") => Material::P384(point(48)?),
+            ("RSA", _) => KeyMaterial::Rsa(PublicKeyComponents { n: number(&jwk.n)?, e: number(&jwk.e)? }),
+            ("EC", "P-256") => KeyMaterial::P256(point(32)?),
+            ("EC", "P-384") => KeyMaterial::P384(point(48)?),
             _ => return None,
         };
         Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
@@ -195,14 +195,14 @@ impl PublicKey {
             signature::UnparsedPublicKey::new(algorithm, point).verify(message, signature_bytes).is_ok()
         };
         match (&self.material, algorithm) {
-            (Material::Rsa(key), Algorithm::Rs256) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
-            (Material::Rsa(key), Algorithm::Rs384) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA384),
-            (Material::Rsa(key), Algorithm::Rs512) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA512),
-            (Material::Rsa(key), Algorithm::Ps256) => rsa(key, &signature::RSA_PSS_2048_8192_SHA256),
-            (Material::Rsa(key), Algorithm::Ps384) => rsa(key, &signature::RSA_PSS_2048_8192_SHA384),
-            (Material::Rsa(key), Algorithm::Ps512) => rsa(key, &signature::RSA_PSS_2048_8192_SHA512),
-            (Material::P256(point), Algorithm::Es256) => curve(point, &signature::ECDSA_P256_SHA256_FIXED),
-            (Material::P384(point), Algorithm::Es384) => curve(point, &signature::ECDSA_P384_SHA384_FIXED),
+            (KeyMaterial::Rsa(key), Algorithm::Rs256) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
+            (KeyMaterial::Rsa(key), Algorithm::Rs384) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA384),
+            (KeyMaterial::Rsa(key), Algorithm::Rs512) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA512),
+            (KeyMaterial::Rsa(key), Algorithm::Ps256) => rsa(key, &signature::RSA_PSS_2048_8192_SHA256),
+            (KeyMaterial::Rsa(key), Algorithm::Ps384) => rsa(key, &signature::RSA_PSS_2048_8192_SHA384),
+            (KeyMaterial::Rsa(key), Algorithm::Ps512) => rsa(key, &signature::RSA_PSS_2048_8192_SHA512),
+            (KeyMaterial::P256(point), Algorithm::Es256) => curve(point, &signature::ECDSA_P256_SHA256_FIXED),
+            (KeyMaterial::P384(point), Algorithm::Es384) => curve(point, &signature::ECDSA_P384_SHA384_FIXED),
             _ => false,
         }
     }
@@ -214,9 +214,10 @@ pub struct Keys(Vec<PublicKey>);
 
 impl Keys {
     /// Parses a JSON web key set; keys that cannot be read are skipped.
-    pub(super) fn read(set: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(set: &[u8]) -> Result<Self, serde_json::Error> {
         let set: JwkSet = serde_json::from_slice(set)?;
-        let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok().and_then(PublicKey::read));
+        let keys =
+            set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok().and_then(PublicKey::from_jwk));
         Ok(Self(keys.collect()))
     }
 
@@ -234,8 +235,8 @@ impl Keys {
         if !self.has_key(token.key_id()) {
             return Err(TokenError::UnknownKey(token.key_id().to_owned()));
         }
-        let signed = self.with_id(token.key_id()).any(|key| key.verifies(token, algorithm));
-        if signed { Ok(token.claims.clone()) } else { Err(TokenError::Signature) }
+        let is_verified = self.with_id(token.key_id()).any(|key| key.verifies(token, algorithm));
+        if is_verified { Ok(token.claims.clone()) } else { Err(TokenError::Signature) }
     }
 }
 
@@ -252,8 +253,8 @@ mod tests {
         (signer, keys)
     }
 
-    fn verified(keys: &Value, token: &str, algorithm: Algorithm) -> Result<Claims, TokenError> {
-        let keys = Keys::read(keys.to_string().as_bytes()).unwrap();
+    fn verify(keys: &Value, token: &str, algorithm: Algorithm) -> Result<Claims, TokenError> {
+        let keys = Keys::parse(keys.to_string().as_bytes()).unwrap();
         keys.verify(&SignedToken::parse(token)?, algorithm)
     }
 
@@ -266,26 +267,26 @@ mod tests {
             let ((ours, keys), (theirs, _)) = (issuer(kind), issuer(kind));
             let claims = json!({"sub": "alice"});
             let token = ours.sign(&claims).unwrap();
-            assert_eq!(verified(&keys, &token, algorithm).map(Value::Object), Ok(claims.clone()));
+            assert_eq!(verify(&keys, &token, algorithm).map(Value::Object), Ok(claims.clone()));
             // A different algorithm, and a key that is restricted to one algorithm.
-            assert_eq!(verified(&keys, &token, other), Err(TokenError::Signature));
+            assert_eq!(verify(&keys, &token, other), Err(TokenError::Signature));
             let mut unnamed = keys.clone();
             unnamed["keys"][0].as_object_mut().unwrap().remove("alg");
-            assert_eq!(verified(&unnamed, &token, other), Err(TokenError::Signature));
-            assert!(verified(&unnamed, &token, algorithm).is_ok());
+            assert_eq!(verify(&unnamed, &token, other), Err(TokenError::Signature));
+            assert!(verify(&unnamed, &token, algorithm).is_ok());
             // A key of another issuer: unknown by its ID, and not valid without one.
             let foreign = theirs.sign(&claims).unwrap();
-            assert!(matches!(verified(&keys, &foreign, algorithm), Err(TokenError::UnknownKey(_))));
+            assert!(matches!(verify(&keys, &foreign, algorithm), Err(TokenError::UnknownKey(_))));
             let (head, rest) = foreign.split_once('.').unwrap();
             let mut header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).unwrap()).unwrap();
             header.as_object_mut().unwrap().remove("kid");
             let nameless = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
-            assert_eq!(verified(&keys, &nameless, algorithm), Err(TokenError::Signature));
+            assert_eq!(verify(&keys, &nameless, algorithm), Err(TokenError::Signature));
             // A modified claim.
             let (message, signature_bytes) = token.rsplit_once('.').unwrap();
             let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "root"}).to_string());
             let forged = format!("{}.{forged}.{signature_bytes}", message.split_once('.').unwrap().0);
-            assert_eq!(verified(&keys, &forged, algorithm), Err(TokenError::Signature));
+            assert_eq!(verify(&keys, &forged, algorithm), Err(TokenError::Signature));
         }
     }
 
@@ -310,7 +311,7 @@ mod tests {
             for_encryption, {"kty": "oct", "k": "AAAA"}, {"kty": "EC", "crv": "P-256", "x": "", "y": ""},
             {"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}, {"kty": "RSA", "n": "%", "e": "AQAB"}, {"kty": 7}, 7,
         ]});
-        assert_eq!(Keys::read(set.to_string().as_bytes()).unwrap().0.len(), 0);
-        assert!(Keys::read(b"{}").is_err());
+        assert_eq!(Keys::parse(set.to_string().as_bytes()).unwrap().0.len(), 0);
+        assert!(Keys::parse(b"{}").is_err());
     }
 }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 pub use claims::{ClaimError, Claims, expiry};
 pub use issuer::{Issuer, IssuerDocuments, IssuerError, Metadata};
 pub use jose::{Algorithm, TokenError};
-pub use settings::{Given, Settings, SettingsError};
+pub use settings::{OidcFlags, Settings, SettingsError};
 
 /// Reason why an ID token is rejected, with the messages of kube-apiserver where it has one.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ impl Oidc {
     }
 
     /// True if the unverified token names this issuer.
-    pub fn is_addressed(&self, token: &str) -> bool {
+    pub fn is_issuer_of(&self, token: &str) -> bool {
         jose::unverified_issuer(token).is_some_and(|issuer| issuer == self.settings.issuer_url())
     }
 
@@ -62,11 +62,11 @@ impl Oidc {
     pub async fn verify(&self, token: &str) -> Result<Claims, OidcError> {
         let token = jose::SignedToken::parse(token)?;
         let algorithm = self.settings.algorithm(token.algorithm())?;
-        let mut published = self.issuer.published().await?;
-        if !published.keys.has_key(token.key_id()) {
-            published = self.issuer.published_after(&published).await?;
+        let mut documents = self.issuer.documents().await?;
+        if !documents.keys.has_key(token.key_id()) {
+            documents = self.issuer.documents_after(&documents).await?;
         }
-        let claims = published.keys.verify(&token, algorithm)?;
+        let claims = documents.keys.verify(&token, algorithm)?;
         claims::check(&self.settings, &claims, Timestamp::now())?;
         Ok(claims)
     }
@@ -84,7 +84,7 @@ impl Oidc {
 }
 
 /// Formats an error and its causes in one line.
-pub fn whole(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn format_error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -7,9 +7,9 @@ use url::Url;
 use super::jose::{Algorithm, TokenError};
 use crate::authn::token::ISSUER;
 
-/// The flags as given; unset ones are empty.
+/// The flags, not yet validated; unset ones are empty.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct OidcFlags {
     pub issuer_url: String,
     pub client_id: String,
     pub username_claim: String,
@@ -50,33 +50,33 @@ pub struct Settings {
 pub(super) const EMAIL: &str = "email";
 
 impl Settings {
-    pub fn new(given: Given) -> Result<Self, SettingsError> {
-        if given.issuer_url.is_empty() {
+    pub fn new(flags: OidcFlags) -> Result<Self, SettingsError> {
+        if flags.issuer_url.is_empty() {
             return Err(SettingsError::Missing("--oidc-issuer-url"));
         }
-        if given.client_id.is_empty() {
+        if flags.client_id.is_empty() {
             return Err(SettingsError::Missing("--oidc-client-id"));
         }
-        check_issuer(&given.issuer_url)
-            .map_err(|why| SettingsError::IssuerUrl { url: given.issuer_url.clone(), why })?;
-        let claim = if given.username_claim.is_empty() { "sub".to_owned() } else { given.username_claim };
-        let username_prefix = match given.username_prefix.as_str() {
-            "" if claim != EMAIL => format!("{}#", given.issuer_url),
+        check_issuer(&flags.issuer_url)
+            .map_err(|why| SettingsError::IssuerUrl { url: flags.issuer_url.clone(), why })?;
+        let claim = if flags.username_claim.is_empty() { "sub".to_owned() } else { flags.username_claim };
+        let username_prefix = match flags.username_prefix.as_str() {
+            "" if claim != EMAIL => format!("{}#", flags.issuer_url),
             "-" => String::new(),
             prefix => prefix.to_owned(),
         };
-        let named = given.signing_algs.iter().filter(|name| !name.is_empty());
-        let algorithms = named
-            .map(|name| Algorithm::named(name).ok_or_else(|| SettingsError::Algorithm(name.clone())))
+        let names = flags.signing_algs.iter().filter(|name| !name.is_empty());
+        let algorithms = names
+            .map(|name| Algorithm::from_name(name).ok_or_else(|| SettingsError::Algorithm(name.clone())))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            issuer_url: given.issuer_url,
-            client_id: given.client_id,
+            issuer_url: flags.issuer_url,
+            client_id: flags.client_id,
             username_claim: claim,
             username_prefix,
-            groups_claim: given.groups_claim,
-            groups_prefix: given.groups_prefix,
-            required_claims: given.required_claims,
+            groups_claim: flags.groups_claim,
+            groups_prefix: flags.groups_prefix,
+            required_claims: flags.required_claims,
             algorithms: if algorithms.is_empty() { vec![Algorithm::Rs256] } else { algorithms },
         })
     }
@@ -101,7 +101,7 @@ impl Settings {
 
 fn check_issuer(text: &str) -> Result<(), String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
-    let wrong = match &url {
+    let problem = match &url {
         url if url.scheme() != "https" => "URL scheme must be https",
         url if !url.username().is_empty() || url.password().is_some() => "URL must not contain a username or password",
         url if url.query().is_some() => "URL must not contain a query",
@@ -109,21 +109,21 @@ fn check_issuer(text: &str) -> Result<(), String> {
         _ if text == ISSUER => "that is the issuer of this server's own service account tokens",
         _ => return Ok(()),
     };
-    Err(wrong.to_owned())
+    Err(problem.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn given(issuer_url: &str, username_claim: &str, username_prefix: &str) -> Given {
+    fn sample_flags(issuer_url: &str, username_claim: &str, username_prefix: &str) -> OidcFlags {
         let text = str::to_owned;
-        Given {
+        OidcFlags {
             issuer_url: text(issuer_url),
             client_id: "crowsnest".into(),
             username_claim: text(username_claim),
             username_prefix: text(username_prefix),
-            ..Given::default()
+            ..OidcFlags::default()
         }
     }
 
@@ -141,14 +141,14 @@ mod tests {
             ("email", "-", ""),
         ];
         for (claim, prefix, expected) in cases {
-            let settings = Settings::new(given(URL, claim, prefix)).unwrap();
+            let settings = Settings::new(sample_flags(URL, claim, prefix)).unwrap();
             assert_eq!(settings.username_prefix, expected, "{claim} {prefix}");
         }
     }
 
     #[test]
     fn invalid_settings_are_rejected() {
-        let issuer = |url: &str| Settings::new(given(url, "", ""));
+        let issuer = |url: &str| Settings::new(sample_flags(url, "", ""));
         let cases = [
             (issuer("http://id.example.com"), "URL scheme must be https"),
             (issuer("id.example.com"), "relative URL without a base"),
@@ -158,11 +158,11 @@ mod tests {
             (issuer("https://kubernetes.default.svc"), "own service account tokens"),
             (issuer(""), "--oidc-issuer-url is missing"),
             (
-                Settings::new(Given { client_id: String::new(), ..given("https://a", "", "") }),
+                Settings::new(OidcFlags { client_id: String::new(), ..sample_flags("https://a", "", "") }),
                 "--oidc-client-id is missing",
             ),
             (
-                Settings::new(Given { signing_algs: vec!["HS256".into()], ..given("https://a", "", "") }),
+                Settings::new(OidcFlags { signing_algs: vec!["HS256".into()], ..sample_flags("https://a", "", "") }),
                 "HS256: unsupported signing alg, supported are RS256",
             ),
         ];
@@ -174,11 +174,12 @@ mod tests {
 
     #[test]
     fn rs256_is_the_default_algorithm() {
-        let settings = Settings::new(given("https://a", "", "")).unwrap();
+        let settings = Settings::new(sample_flags("https://a", "", "")).unwrap();
         assert_eq!(settings.algorithm("RS256"), Ok(Algorithm::Rs256));
         assert!(settings.algorithm("ES256").is_err() && settings.algorithm("none").is_err());
-        let named = Given { signing_algs: vec!["ES256".into(), "PS384".into()], ..given("https://a", "", "") };
-        let settings = Settings::new(named).unwrap();
+        let flags =
+            OidcFlags { signing_algs: vec!["ES256".into(), "PS384".into()], ..sample_flags("https://a", "", "") };
+        let settings = Settings::new(flags).unwrap();
         assert_eq!(settings.algorithm("PS384"), Ok(Algorithm::Ps384));
         assert!(settings.algorithm("RS256").is_err());
     }

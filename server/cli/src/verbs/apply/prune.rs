@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use crowsnest_members::{ApiResource, ApiResources};
 use serde_json::{Value, json};
 
-use super::{DryRun, Writing, collection, is_propagated, named, policy};
-use crate::duration::duration;
+use super::{DryRun, ManifestWriter, build_policy, collection_path, display_name, is_propagated};
+use crate::clients::{self, explain_failure};
+use crate::duration::parse_duration;
 use crate::object::text;
 use crate::output::terminal;
-use crate::reach::{self, failure};
 
 /// Default kinds to prune, as in kubectl.
-const PRUNED: [&str; 16] = [
+const DEFAULT_KINDS: [&str; 16] = [
     "core/v1/ConfigMap",
     "core/v1/Endpoints",
     "core/v1/Namespace",
@@ -36,8 +36,8 @@ const PRUNED: [&str; 16] = [
     "apps/v1/ReplicaSet",
     "apps/v1/StatefulSet",
 ];
-/// Interval between checks whether deleted objects are gone.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Interval between checks for the end of a deletion.
+const DELETION_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Cascade {
@@ -68,19 +68,19 @@ pub(super) struct PruneArgs {
     #[arg(long, hide_short_help = true)]
     wait: bool,
     /// Maximum time to wait, with --wait
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration, hide_short_help = true)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration, hide_short_help = true)]
     timeout: Duration,
 }
 
 /// UIDs and namespaces of the objects applied by this run.
 #[derive(Debug, Default)]
-pub(super) struct Applied {
+pub(super) struct AppliedObjects {
     uids: BTreeSet<String>,
     namespaces: BTreeSet<String>,
 }
 
-impl Applied {
-    pub(super) fn note(&mut self, object: &Value) {
+impl AppliedObjects {
+    pub(super) fn record(&mut self, object: &Value) {
         self.uids.insert(text(object, "/metadata/uid").to_owned());
         let namespace = text(object, "/metadata/namespace");
         if !namespace.is_empty() {
@@ -91,7 +91,7 @@ impl Applied {
 
 impl PruneArgs {
     /// True if pruning is requested; an error for invalid combinations of flags.
-    pub(super) fn wanted(&self, selector: Option<&str>) -> anyhow::Result<bool> {
+    pub(super) fn is_requested(&self, selector: Option<&str>) -> anyhow::Result<bool> {
         match (self.prune, self.all || selector.is_some()) {
             (true, false) => {
                 bail!("--prune requires a label selector (-l KEY=VALUE) or --all")
@@ -104,36 +104,36 @@ impl PruneArgs {
     /// Deletes the objects that are no longer applied.
     pub(super) async fn prune(
         &self,
-        writing: &Writing<'_>,
+        writer: &ManifestWriter<'_>,
         served: &ApiResources,
-        applied: &Applied,
+        applied: &AppliedObjects,
         selector: Option<&str>,
     ) -> anyhow::Result<()> {
-        let mut gone = Vec::new();
+        let mut deleted_paths = Vec::new();
         for kind in self.kinds(served)? {
-            let places: Vec<Option<&str>> = match kind.namespaced {
+            let namespaces: Vec<Option<&str>> = match kind.namespaced {
                 true => applied.namespaces.iter().map(|namespace| Some(namespace.as_str())).collect(),
                 false => vec![None],
             };
-            for namespace in places {
+            for namespace in namespaces {
                 let selected =
-                    selector.map(|labels| format!("?labelSelector={}", percent_encoded(labels))).unwrap_or_default();
+                    selector.map(|labels| format!("?labelSelector={}", percent_encode(labels))).unwrap_or_default();
                 let path = format!("{}{selected}", kind.gvr.path(namespace));
-                let Some(list) = reach::find(writing.client, None, &path).await? else { continue };
+                let Some(list) = clients::find(writer.client, None, &path).await? else { continue };
                 for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
-                    if !is_left_over(item, writing.manager, applied) {
+                    if !is_obsolete(item, writer.manager, applied) {
                         continue;
                     }
                     let mut object = item.clone();
                     // Items of a list omit apiVersion and kind.
                     object["apiVersion"] = kind.gvr.api_version().into();
                     object["kind"] = kind.kind.as_str().into();
-                    gone.extend(self.delete(writing, served, &object).await?);
+                    deleted_paths.extend(self.delete(writer, served, &object).await?);
                 }
             }
         }
-        if self.wait && writing.dry_run == DryRun::None {
-            self.wait_for(writing, &gone).await?;
+        if self.wait && writer.dry_run == DryRun::None {
+            self.wait_for_deletion(writer, &deleted_paths).await?;
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl PruneArgs {
             served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
         };
         if self.prune_allowlist.is_empty() {
-            return Ok(PRUNED.iter().filter_map(|word| find(word)).collect());
+            return Ok(DEFAULT_KINDS.iter().filter_map(|word| find(word)).collect());
         }
         let named = self.prune_allowlist.iter().map(|word| {
             find(word).ok_or_else(|| {
@@ -159,36 +159,39 @@ impl PruneArgs {
     /// Deletes an object after the policy that propagates it; returns the paths of both.
     async fn delete(
         &self,
-        writing: &Writing<'_>,
+        writer: &ManifestWriter<'_>,
         served: &ApiResources,
         object: &Value,
     ) -> anyhow::Result<Vec<String>> {
         let mut all = Vec::new();
         if is_propagated(object) {
-            let policy = policy(object, &[], false)?;
-            let path = format!("{}/{}", collection(served, &policy)?, path_segment(text(&policy, "/metadata/name")));
-            let there = reach::find(writing.client, None, &path).await?;
-            all.extend(there.filter(|policy| is_applied_by(policy, writing.manager)).map(|policy| (path, policy)));
+            let policy = build_policy(object, &[], false)?;
+            let path =
+                format!("{}/{}", collection_path(served, &policy)?, path_segment(text(&policy, "/metadata/name")));
+            let existing = clients::find(writer.client, None, &path).await?;
+            all.extend(existing.filter(|policy| is_applied_by(policy, writer.manager)).map(|policy| (path, policy)));
         }
-        let path = format!("{}/{}", collection(served, object)?, path_segment(text(object, "/metadata/name")));
+        let path = format!("{}/{}", collection_path(served, object)?, path_segment(text(object, "/metadata/name")));
         all.push((path, object.clone()));
         for (path, object) in &all {
-            if writing.dry_run != DryRun::Client {
+            if writer.dry_run != DryRun::Client {
                 let request = http::Request::delete(path.as_str())
                     .header(http::header::CONTENT_TYPE, "application/json")
-                    .body(serde_json::to_vec(&self.options(writing, object))?)?;
-                match writing.client.request::<Value>(request).await {
+                    .body(serde_json::to_vec(&self.delete_options(writer, object))?)?;
+                match writer.client.request::<Value>(request).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    Err(error) => bail!("cannot delete {}: {}", named(served, object), failure(None, &error)),
+                    Err(error) => {
+                        bail!("cannot delete {}: {}", display_name(served, object), explain_failure(None, &error))
+                    }
                 }
             }
-            writeln!(terminal::stdout(), "{} pruned{}", named(served, object), writing.suffix())?;
+            writeln!(terminal::stdout(), "{} pruned{}", display_name(served, object), writer.dry_run_suffix())?;
         }
         Ok(all.into_iter().map(|(path, _)| path).collect())
     }
 
-    fn options(&self, writing: &Writing<'_>, object: &Value) -> Value {
+    fn delete_options(&self, writer: &ManifestWriter<'_>, object: &Value) -> Value {
         let propagation = match self.cascade {
             Cascade::Background => "Background",
             Cascade::Foreground => "Foreground",
@@ -199,29 +202,32 @@ impl PruneArgs {
         if self.grace_period >= 0 {
             options["gracePeriodSeconds"] = self.grace_period.into();
         }
-        if writing.dry_run == DryRun::Server {
+        if writer.dry_run == DryRun::Server {
             options["dryRun"] = json!(["All"]);
         }
         options
     }
 
-    async fn wait_for(&self, writing: &Writing<'_>, gone: &[String]) -> anyhow::Result<()> {
+    async fn wait_for_deletion(&self, writer: &ManifestWriter<'_>, deleted_paths: &[String]) -> anyhow::Result<()> {
         let polling = async {
-            for path in gone {
-                while reach::find(writing.client, None, path).await?.is_some() {
-                    tokio::time::sleep(BETWEEN_LOOKS).await;
+            for path in deleted_paths {
+                while clients::find(writer.client, None, path).await?.is_some() {
+                    tokio::time::sleep(DELETION_POLL_INTERVAL).await;
                 }
             }
             anyhow::Ok(())
         };
         tokio::time::timeout(self.timeout, polling).await.unwrap_or_else(|_| {
-            Err(anyhow!("timed out after {} s waiting for deletion; remaining finalizers:", self.timeout.as_secs()))
+            Err(anyhow!(
+                "timed out after {} s waiting for deletion; check the finalizers of the pruned objects",
+                self.timeout.as_secs()
+            ))
         })
     }
 }
 
 /// True if the field manager applied the object before and this run did not.
-fn is_left_over(object: &Value, manager: &str, applied: &Applied) -> bool {
+fn is_obsolete(object: &Value, manager: &str, applied: &AppliedObjects) -> bool {
     object["metadata"].get("deletionTimestamp").is_none()
         && !applied.uids.contains(text(object, "/metadata/uid"))
         && is_applied_by(object, manager)
@@ -255,7 +261,7 @@ mod tests {
     #[case("--all", Err("--all requires --prune"))]
     fn prune_requires_a_selection(#[case] line: &str, #[case] expected: Result<bool, &str>) {
         let args = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
-        match (args.prune.wanted(args.selector.as_deref()), expected) {
+        match (args.prune.is_requested(args.selector.as_deref()), expected) {
             (Ok(wanted), Ok(expected)) => assert_eq!(wanted, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (wanted, _) => panic!("{line}: {wanted:?}"),
@@ -265,13 +271,13 @@ mod tests {
     #[rstest::rstest]
     #[case::left_over(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply"}]}), true)]
     #[case::applied_again(json!({"uid": "1", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
-    #[case::by_others(json!({"uid": "2", "managedFields": [{"manager": "them", "operation": "Apply"}]}), false)]
+    #[case::other_manager(json!({"uid": "2", "managedFields": [{"manager": "them", "operation": "Apply"}]}), false)]
     #[case::only_updated(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Update"}]}), false)]
-    #[case::only_its_status(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply", "subresource": "status"}]}), false)]
+    #[case::status_only(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply", "subresource": "status"}]}), false)]
     #[case::terminating(json!({"uid": "2", "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
     fn only_objects_of_the_field_manager_are_pruned(#[case] metadata: Value, #[case] expected: bool) {
-        let mut applied = Applied::default();
-        applied.note(&json!({"metadata": {"uid": "1", "namespace": "shop"}}));
-        assert_eq!(is_left_over(&json!({"metadata": metadata}), "us", &applied), expected);
+        let mut applied = AppliedObjects::default();
+        applied.record(&json!({"metadata": {"uid": "1", "namespace": "shop"}}));
+        assert_eq!(is_obsolete(&json!({"metadata": metadata}), "us", &applied), expected);
     }
 }

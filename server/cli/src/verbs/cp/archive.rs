@@ -19,15 +19,15 @@ pub(super) fn write(out: &mut impl Write, from: &Path, name: &Path) -> io::Resul
 }
 
 /// Extracts the entries below `base` to a local path; returns messages about skipped entries.
-pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::Result<Vec<String>> {
-    let mut left_out = Vec::new();
+pub(super) fn extract(from: impl Read, base: &Path, to: &Path, preserve_modes: bool) -> io::Result<Vec<String>> {
+    let mut skipped = Vec::new();
     let mut archive = Archive::new(from);
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
         let kind = entry.header().entry_type();
-        let Some(target) = target(&path, base, to) else {
-            left_out.push(format!("skipped {}: outside of the requested path", path.display()));
+        let Some(target) = destination(&path, base, to) else {
+            skipped.push(format!("skipped {}: outside of the requested path", path.display()));
             continue;
         };
         match kind {
@@ -38,28 +38,28 @@ pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::
                 }
                 let mut file = std::fs::File::create(&target)?;
                 io::copy(&mut entry, &mut file)?;
-                if modes {
+                if preserve_modes {
                     set_mode(&file, entry.header().mode()?)?;
                 }
             }
             EntryType::Symlink | EntryType::Link => {
-                left_out.push(format!("skipped {}: links are not copied", path.display()));
+                skipped.push(format!("skipped {}: links are not copied", path.display()));
             }
-            _ => left_out.push(format!("skipped {}: neither a file nor a folder", path.display())),
+            _ => skipped.push(format!("skipped {}: neither a file nor a folder", path.display())),
         }
     }
     // The writer blocks until the stream is read to its end.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
-    Ok(left_out)
+    Ok(skipped)
 }
 
 /// The destination of an entry; `None` if it is outside of the requested path or reached through a link.
-fn target(path: &Path, base: &Path, to: &Path) -> Option<PathBuf> {
-    let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+fn destination(path: &Path, base: &Path, to: &Path) -> Option<PathBuf> {
+    let normalized: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     let base: PathBuf = base.components().filter(|part| *part != Component::CurDir).collect();
-    let below = plain.strip_prefix(base).ok()?;
+    let relative = normalized.strip_prefix(base).ok()?;
     let mut target = to.to_owned();
-    for part in below.components() {
+    for part in relative.components() {
         let Component::Normal(name) = part else { return None };
         target.push(name);
         if target.is_symlink() {
@@ -94,8 +94,8 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, &from, Path::new("app")).unwrap();
         let to = dir.path().join("back");
-        let left_out = read(bytes.as_slice(), Path::new("app"), &to, true).unwrap();
-        assert_eq!(left_out, ["skipped app/link: links are not copied"]);
+        let skipped = extract(bytes.as_slice(), Path::new("app"), &to, true).unwrap();
+        assert_eq!(skipped, ["skipped app/link: links are not copied"]);
         assert_eq!(std::fs::read_to_string(to.join("deep/er/a.txt")).unwrap(), "hello");
         assert!(!to.join("link").exists());
     }
@@ -108,7 +108,7 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, &from, Path::new("b.txt")).unwrap();
         let to = dir.path().join("c.txt");
-        assert_eq!(read(bytes.as_slice(), Path::new("b.txt"), &to, false).unwrap(), Vec::<String>::new());
+        assert_eq!(extract(bytes.as_slice(), Path::new("b.txt"), &to, false).unwrap(), Vec::<String>::new());
         assert_eq!(std::fs::read_to_string(to).unwrap(), "hello");
     }
 
@@ -120,7 +120,7 @@ mod tests {
     #[case("/etc/passwd", None)]
     #[case("other/x", None)]
     fn entries_stay_below_the_destination(#[case] path: &str, #[case] expected: Option<&str>) {
-        assert_eq!(target(Path::new(path), Path::new("app"), Path::new("to")), expected.map(PathBuf::from));
+        assert_eq!(destination(Path::new(path), Path::new("app"), Path::new("to")), expected.map(PathBuf::from));
     }
 
     #[test]
@@ -129,6 +129,6 @@ mod tests {
         let to = dir.path().join("to");
         std::fs::create_dir(&to).unwrap();
         std::os::unix::fs::symlink("/etc", to.join("out")).unwrap();
-        assert_eq!(target(Path::new("app/out/x"), Path::new("app"), &to), None);
+        assert_eq!(destination(Path::new("app/out/x"), Path::new("app"), &to), None);
     }
 }

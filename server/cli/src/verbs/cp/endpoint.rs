@@ -8,12 +8,12 @@ use anyhow::bail;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CopyEndpoint {
     Local(PathBuf),
-    Remote(Remote),
+    Remote(ContainerPath),
 }
 
 /// A path in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Remote {
+pub(super) struct ContainerPath {
     pub(super) cluster: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) pod: String,
@@ -25,8 +25,8 @@ impl FromStr for CopyEndpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         // Local paths with a colon must start with `/` or `.`.
-        let here = text.starts_with(['/', '.']) || !text.contains(':');
-        if here {
+        let is_local = text.starts_with(['/', '.']) || !text.contains(':');
+        if is_local {
             return if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(Self::Local(text.into())) };
         }
         let (pod, path) = text.split_once(':').unwrap_or((text, ""));
@@ -45,15 +45,15 @@ impl FromStr for CopyEndpoint {
         };
         let own = |part: Option<&&str>| part.map(|part| (*part).to_owned());
         let (cluster, namespace) = (own(cluster), own(namespace));
-        Ok(Self::Remote(Remote { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
+        Ok(Self::Remote(ContainerPath { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
     }
 }
 
-impl Remote {
+impl ContainerPath {
     /// Destination path of a source with this name: inside of an existing folder, or the path itself.
-    pub(super) fn destination(&self, name: &str, into: bool) -> anyhow::Result<String> {
+    pub(super) fn destination(&self, name: &str, into_folder: bool) -> anyhow::Result<String> {
         let path = self.path.trim_end_matches('/');
-        let destination = match (into || self.path.ends_with('/'), path) {
+        let destination = match (into_folder || self.path.ends_with('/'), path) {
             (true, path) => format!("{path}/{name}"),
             (false, path) => path.to_owned(),
         };
@@ -79,9 +79,9 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case("./a:b", "here ./a:b")]
-    #[case("a", "here a")]
-    #[case("/tmp/a", "here /tmp/a")]
+    #[case("./a:b", "local ./a:b")]
+    #[case("a", "local a")]
+    #[case("/tmp/a", "local /tmp/a")]
     #[case("web-0:/etc", "- - web-0 /etc")]
     #[case("shop/web-0:app.log", "- shop web-0 app.log")]
     #[case("m1/shop/web-0:/a:b", "m1 shop web-0 /a:b")]
@@ -89,12 +89,12 @@ mod tests {
     #[case("a/b/c/d:/x", "invalid pod")]
     #[case("shop/:/x", "invalid pod")]
     #[case("", "a path is missing")]
-    fn places_are_parsed(#[case] text: &str, #[case] expected: &str) {
-        let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+    fn endpoints_are_parsed(#[case] text: &str, #[case] expected: &str) {
+        let or_dash = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
         let outcome = match text.parse::<CopyEndpoint>() {
-            Ok(CopyEndpoint::Local(path)) => format!("here {}", path.display()),
-            Ok(CopyEndpoint::Remote(Remote { cluster, namespace, pod, path })) => {
-                format!("{} {} {pod} {path}", or(cluster), or(namespace))
+            Ok(CopyEndpoint::Local(path)) => format!("local {}", path.display()),
+            Ok(CopyEndpoint::Remote(ContainerPath { cluster, namespace, pod, path })) => {
+                format!("{} {} {pod} {path}", or_dash(cluster), or_dash(namespace))
             }
             Err(error) => error,
         };
@@ -107,9 +107,9 @@ mod tests {
     #[case("/etc/", false, "/etc/conf")]
     #[case("/", false, "/conf")]
     #[case("app", false, "app")]
-    fn destinations(#[case] path: &str, #[case] into: bool, #[case] expected: &str) {
-        let remote = Remote { cluster: None, namespace: None, pod: "web".to_owned(), path: path.to_owned() };
-        assert_eq!(remote.destination("conf", into).unwrap(), expected);
+    fn destinations_are_resolved(#[case] path: &str, #[case] into_folder: bool, #[case] expected: &str) {
+        let remote = ContainerPath { cluster: None, namespace: None, pod: "web".to_owned(), path: path.to_owned() };
+        assert_eq!(remote.destination("conf", into_folder).unwrap(), expected);
     }
 
     #[rstest::rstest]

@@ -18,10 +18,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::printers::human_duration;
-use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+use crowsnest_apimachinery::request::{path_segment, percent_encode};
 use serde_json::Value;
 
-use super::sheet::{Sheet, list, plain, selector, time};
+use super::sheet::{Sheet, list, selector, time, to_text};
 use crate::object::text;
 
 /// Related objects by resource name, or the error of reading them.
@@ -64,16 +64,16 @@ pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related
 }
 
 /// Related objects to request: resource name and path.
-pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
+pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
     let (namespace, name) = (path_segment(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
     let within = |root: &str, what: &str| format!("{root}/namespaces/{namespace}/{what}");
     let selected = |path: String| {
         let selector = selector(&object["spec"]["selector"]);
-        (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", percent_encoded(&selector)))
+        (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", percent_encode(&selector)))
     };
     let slices = |services: &[&str]| {
         let selector = format!("kubernetes.io/service-name in ({})", services.join(","));
-        let selector = percent_encoded(&selector);
+        let selector = percent_encode(&selector);
         (SLICES, format!("{}?labelSelector={selector}", within("/apis/discovery.k8s.io/v1", SLICES)))
     };
     match kind(object) {
@@ -83,7 +83,7 @@ pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
         ("apps", _) => selected(within("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
         ("", "Node") => {
             let here = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
-            let here = percent_encoded(&here);
+            let here = percent_encode(&here);
             let lease =
                 format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", path_segment(name));
             vec![(PODS, format!("/api/v1/pods?fieldSelector={here}")), (LEASES, lease)]
@@ -95,7 +95,7 @@ pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
         }
         ("", "PersistentVolumeClaim") => vec![(PODS, within("/api/v1", PODS))],
         ("", "ServiceAccount") => {
-            let selector = percent_encoded("type=kubernetes.io/service-account-token");
+            let selector = percent_encode("type=kubernetes.io/service-account-token");
             vec![(SECRETS, format!("{}?fieldSelector={selector}", within("/api/v1", SECRETS)))]
         }
         ("", "Namespace") => {
@@ -115,7 +115,7 @@ fn kind(object: &Value) -> (&str, &str) {
 /// `Kind/name` of the controller owner.
 fn controller(object: &Value) -> Option<String> {
     let owner = owner(object)?;
-    Some(format!("{}/{}", plain(&owner["kind"]), plain(&owner["name"])))
+    Some(format!("{}/{}", to_text(&owner["kind"]), to_text(&owner["name"])))
 }
 
 fn owner(object: &Value) -> Option<&Value> {
@@ -123,7 +123,7 @@ fn owner(object: &Value) -> Option<&Value> {
 }
 
 /// The related objects that are controlled by an object, or the error of reading them.
-fn owned<'r>(related: &'r Related, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
+fn controlled_objects<'r>(related: &'r Related, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
     let uid = &object["metadata"]["uid"];
     match related.get(what) {
         Some(Ok(all)) => Ok(all.iter().filter(|one| owner(one).is_some_and(|owner| owner["uid"] == *uid)).collect()),
@@ -137,18 +137,18 @@ fn unknown(why: &str) -> String {
 }
 
 /// Adds the creation timestamp.
-fn created(sheet: &mut Sheet, object: &Value) {
-    sheet.say(0, "CreationTimestamp", time(&object["metadata"]["creationTimestamp"]));
+fn add_creation_timestamp(sheet: &mut Sheet, object: &Value) {
+    sheet.add_field(0, "CreationTimestamp", time(&object["metadata"]["creationTimestamp"]));
 }
 
 /// Age of a timestamp.
-fn since(value: &Value, now: jiff::Timestamp) -> String {
+fn age_since(value: &Value, now: jiff::Timestamp) -> String {
     let then = value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     then.map_or_else(|| "<unknown>".to_owned(), |then| human_duration(now.as_second() - then.as_second()))
 }
 
 /// Adds the table of conditions, with these headers and fields.
-fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
+fn add_conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
     let all = list(&object["status"]["conditions"]);
     if all.is_empty() {
         return;
@@ -159,8 +159,8 @@ fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
         false => condition[field].as_str().unwrap_or_default().replace('\n', " "),
     };
     let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect::<Vec<String>>();
-    sheet.head(0, "Conditions");
-    sheet.table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
+    sheet.add_heading(0, "Conditions");
+    sheet.add_table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
 }
 
 /// Default columns: type, status, reason and message.

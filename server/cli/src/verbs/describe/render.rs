@@ -4,7 +4,7 @@ use crowsnest_apimachinery::printers::human_duration;
 use serde_json::{Map, Value};
 
 use super::kinds::{self, Related};
-use super::sheet::{NONE, Sheet, plain};
+use super::sheet::{NONE, Sheet, to_text};
 use crate::object::text;
 
 pub(super) fn description(
@@ -15,39 +15,39 @@ pub(super) fn description(
     now: jiff::Timestamp,
 ) -> String {
     let mut sheet = Sheet::default();
-    sheet.say(0, "Name", text(object, "/metadata/name"));
-    sheet.maybe(0, "Namespace", &object["metadata"]["namespace"]);
-    sheet.say(0, "Cluster", cluster.unwrap_or("<control plane>"));
+    sheet.add_field(0, "Name", text(object, "/metadata/name"));
+    sheet.add_field_if_set(0, "Namespace", &object["metadata"]["namespace"]);
+    sheet.add_field(0, "Cluster", cluster.unwrap_or("<control plane>"));
     if !kinds::describe_kind(&mut sheet, object, related, now) {
         unknown(&mut sheet, object);
     }
     if let Some(events) = events {
         add_events(&mut sheet, events, now);
     }
-    sheet.written()
+    sheet.render()
 }
 
 /// Adds labels and annotations of an object.
-pub(super) fn marks(sheet: &mut Sheet, object: &Value) {
-    sheet.pairs(0, "Labels", &object["metadata"]["labels"], "=");
-    sheet.pairs(0, "Annotations", &object["metadata"]["annotations"], ": ");
+pub(super) fn add_labels_and_annotations(sheet: &mut Sheet, object: &Value) {
+    sheet.add_pairs(0, "Labels", &object["metadata"]["labels"], "=");
+    sheet.add_pairs(0, "Annotations", &object["metadata"]["annotations"], ": ");
 }
 
 /// Adds labels and annotations of a template; annotations only if there are any.
-pub(super) fn marks_of(sheet: &mut Sheet, indent: usize, metadata: &Value) {
-    sheet.pairs(indent, "Labels", &metadata["labels"], "=");
+pub(super) fn add_template_labels_and_annotations(sheet: &mut Sheet, indent: usize, metadata: &Value) {
+    sheet.add_pairs(indent, "Labels", &metadata["labels"], "=");
     if metadata["annotations"].as_object().is_some_and(|annotations| !annotations.is_empty()) {
-        sheet.pairs(indent, "Annotations", &metadata["annotations"], ": ");
+        sheet.add_pairs(indent, "Annotations", &metadata["annotations"], ": ");
     }
 }
 
 /// Adds all fields of an unknown kind.
 fn unknown(sheet: &mut Sheet, object: &Value) {
-    marks(sheet, object);
-    sheet.say(0, "API Version", text(object, "/apiVersion"));
-    sheet.say(0, "Kind", text(object, "/kind"));
+    add_labels_and_annotations(sheet, object);
+    sheet.add_field(0, "API Version", text(object, "/apiVersion"));
+    sheet.add_field(0, "Kind", text(object, "/kind"));
     if let Value::Object(fields) = shown(object) {
-        content(sheet, 0, &fields);
+        add_nested_fields(sheet, 0, &fields);
     }
 }
 
@@ -70,26 +70,26 @@ fn shown(object: &Value) -> Value {
 }
 
 /// Adds fields as labels with values; nested fields are indented by two spaces.
-pub(super) fn content(sheet: &mut Sheet, indent: usize, fields: &Map<String, Value>) {
+pub(super) fn add_nested_fields(sheet: &mut Sheet, indent: usize, fields: &Map<String, Value>) {
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort();
     for name in names {
         let label = label(name);
         match &fields[name] {
             Value::Object(inner) => {
-                sheet.head(indent, &label);
-                content(sheet, indent + 2, inner);
+                sheet.add_heading(indent, &label);
+                add_nested_fields(sheet, indent + 2, inner);
             }
             Value::Array(items) => {
-                sheet.head(indent, &label);
+                sheet.add_heading(indent, &label);
                 for item in items {
                     match item {
-                        Value::Object(inner) => content(sheet, indent + 2, inner),
-                        item => sheet.line(indent + 2, plain(item)),
+                        Value::Object(inner) => add_nested_fields(sheet, indent + 2, inner),
+                        item => sheet.add_line(indent + 2, to_text(item)),
                     }
                 }
             }
-            value => sheet.say(indent, &label, plain(value)),
+            value => sheet.add_field(indent, &label, to_text(value)),
         }
     }
 }
@@ -120,7 +120,7 @@ fn label(name: &str) -> String {
 }
 
 /// Time of an event's last occurrence.
-pub(crate) fn seen(event: &Value) -> String {
+pub(crate) fn last_seen(event: &Value) -> String {
     let times =
         ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/firstTimestamp", "/metadata/creationTimestamp"];
     times.iter().map(|path| text(event, path)).find(|time| !time.is_empty()).unwrap_or_default().to_owned()
@@ -128,11 +128,11 @@ pub(crate) fn seen(event: &Value) -> String {
 
 /// `5m (x3 over 10m)`: age of the last occurrence, count and age of the first one.
 pub(crate) fn age(event: &Value, now: jiff::Timestamp) -> String {
-    let since =
+    let age_since =
         |time: &str| time.parse::<jiff::Timestamp>().ok().map(|at| human_duration(now.as_second() - at.as_second()));
-    let Some(last) = since(&seen(event)) else { return "<unknown>".to_owned() };
+    let Some(last) = age_since(&last_seen(event)) else { return "<unknown>".to_owned() };
     let count = event.get("count").or_else(|| event.pointer("/series/count")).and_then(Value::as_i64).unwrap_or(1);
-    match since(text(event, "/firstTimestamp")) {
+    match age_since(text(event, "/firstTimestamp")) {
         Some(first) if count > 1 => format!("{last} (x{count} over {first})"),
         _ => last,
     }
@@ -140,9 +140,9 @@ pub(crate) fn age(event: &Value, now: jiff::Timestamp) -> String {
 
 fn add_events(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff::Timestamp) {
     let events = match events {
-        Ok(events) if events.is_empty() => return sheet.say(0, "Events", NONE),
+        Ok(events) if events.is_empty() => return sheet.add_field(0, "Events", NONE),
         Ok(events) => events,
-        Err(why) => return sheet.say(0, "Events", format!("<unknown: {why}>")),
+        Err(why) => return sheet.add_field(0, "Events", format!("<unknown: {why}>")),
     };
     let row = |event: &Value| {
         let from = [text(event, "/source/component"), text(event, "/reportingComponent")];
@@ -150,8 +150,8 @@ fn add_events(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff:
         let message = text(event, "/message").trim().replace('\n', " ");
         [text(event, "/type"), text(event, "/reason"), &age(event, now), from, &message].map(str::to_owned).to_vec()
     };
-    sheet.head(0, "Events");
-    sheet.table(2, &["Type", "Reason", "Age", "From", "Message"], &events.iter().map(row).collect::<Vec<_>>());
+    sheet.add_heading(0, "Events");
+    sheet.add_table(2, &["Type", "Reason", "Age", "From", "Message"], &events.iter().map(row).collect::<Vec<_>>());
 }
 
 #[cfg(test)]

@@ -18,67 +18,67 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    pub(super) fn say(&mut self, indent: usize, label: &str, value: impl Into<String>) {
+    pub(super) fn add_field(&mut self, indent: usize, label: &str, value: impl Into<String>) {
         self.lines.push(Line { indent, label: label.to_owned(), value: Some(value.into()) });
     }
 
     /// Adds a label unless the value is empty.
-    pub(super) fn maybe(&mut self, indent: usize, label: &str, value: &Value) {
+    pub(super) fn add_field_if_set(&mut self, indent: usize, label: &str, value: &Value) {
         if !is_empty(value) {
-            self.say(indent, label, plain(value));
+            self.add_field(indent, label, to_text(value));
         }
     }
 
     /// Adds the heading of an indented block.
-    pub(super) fn head(&mut self, indent: usize, label: &str) {
+    pub(super) fn add_heading(&mut self, indent: usize, label: &str) {
         self.lines.push(Line { indent, label: label.to_owned(), value: None });
     }
 
     /// Adds a line without a label.
-    pub(super) fn line(&mut self, indent: usize, value: impl Into<String>) {
+    pub(super) fn add_line(&mut self, indent: usize, value: impl Into<String>) {
         self.lines.push(Line { indent, label: String::new(), value: Some(value.into()) });
     }
 
     /// Adds a label with several values, one per line.
-    pub(super) fn list(&mut self, indent: usize, label: &str, value: &[String]) {
-        self.say(indent, label, if value.is_empty() { NONE.to_owned() } else { value.join("\n") });
+    pub(super) fn add_list(&mut self, indent: usize, label: &str, value: &[String]) {
+        self.add_field(indent, label, if value.is_empty() { NONE.to_owned() } else { value.join("\n") });
     }
 
     /// Adds key-value pairs, one per line, with the label before the first.
-    pub(super) fn pairs(&mut self, indent: usize, label: &str, of: &Value, between: &str) {
+    pub(super) fn add_pairs(&mut self, indent: usize, label: &str, of: &Value, between: &str) {
         let mut pairs: Vec<String> = of
             .as_object()
             .into_iter()
             .flatten()
             // kubectl's annotation repeats the whole object.
             .filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration")
-            .map(|(key, value)| format!("{key}{between}{}", plain(value)))
+            .map(|(key, value)| format!("{key}{between}{}", to_text(value)))
             .collect();
         pairs.sort();
-        self.list(indent, label, &pairs);
+        self.add_list(indent, label, &pairs);
     }
 
     /// Adds a table.
-    pub(super) fn table(&mut self, indent: usize, heads: &[&str], rows: &[Vec<String>]) {
-        let ruled: Vec<String> = heads.iter().map(|head| "-".repeat(head.len())).collect();
+    pub(super) fn add_table(&mut self, indent: usize, headers: &[&str], rows: &[Vec<String>]) {
+        let ruler: Vec<String> = headers.iter().map(|head| "-".repeat(head.len())).collect();
         let all: Vec<Vec<String>> =
-            [heads.iter().map(|head| (*head).to_owned()).collect(), ruled].into_iter().chain(rows.to_vec()).collect();
-        for row in columns(&all) {
-            self.line(indent, row);
+            [headers.iter().map(|head| (*head).to_owned()).collect(), ruler].into_iter().chain(rows.to_vec()).collect();
+        for row in align_columns(&all) {
+            self.add_line(indent, row);
         }
     }
 
     /// Renders the sheet; values of consecutive lines are aligned.
-    pub(super) fn written(&self) -> String {
-        let mut written = String::new();
+    pub(super) fn render(&self) -> String {
+        let mut text = String::new();
         let mut rest = self.lines.as_slice();
         while let Some(first) = rest.first() {
-            let is_alone = |line: &Line| line.value.is_none() || line.label.is_empty();
-            let together = rest.iter().take_while(|line| !is_alone(line)).count().max(1);
+            let is_standalone = |line: &Line| line.value.is_none() || line.label.is_empty();
+            let together = rest.iter().take_while(|line| !is_standalone(line)).count().max(1);
             let (block, after) = rest.split_at(together);
             rest = after;
-            if is_alone(first) {
-                written.push_str(&first.alone());
+            if is_standalone(first) {
+                text.push_str(&first.render());
                 continue;
             }
             let width = block.iter().map(|line| line.indent + line.label.chars().count() + 1).max().unwrap_or_default();
@@ -86,16 +86,16 @@ impl Sheet {
                 let begin = format!("{}{}:", " ".repeat(line.indent), line.label);
                 let below = format!("\n{}", " ".repeat(width + 2));
                 let value = line.value.as_deref().unwrap_or_default().trim_end().replace('\n', &below);
-                written.push_str(format!("{begin:<width$}  {value}").trim_end());
-                written.push('\n');
+                text.push_str(format!("{begin:<width$}  {value}").trim_end());
+                text.push('\n');
             }
         }
-        written
+        text
     }
 }
 
 impl Line {
-    fn alone(&self) -> String {
+    fn render(&self) -> String {
         let indent = " ".repeat(self.indent);
         match &self.value {
             None => format!("{indent}{}:\n", self.label),
@@ -107,7 +107,7 @@ impl Line {
 }
 
 /// Aligns cells in columns separated by two spaces.
-fn columns(rows: &[Vec<String>]) -> Vec<String> {
+fn align_columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or_default()).collect();
@@ -118,7 +118,7 @@ fn columns(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-pub(super) fn plain(value: &Value) -> String {
+pub(super) fn to_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => NONE.to_owned(),
@@ -128,7 +128,7 @@ pub(super) fn plain(value: &Value) -> String {
 
 /// The value, or `<none>`.
 pub(super) fn or_none(value: &Value) -> String {
-    if is_empty(value) { NONE.to_owned() } else { plain(value) }
+    if is_empty(value) { NONE.to_owned() } else { to_text(value) }
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -146,15 +146,15 @@ pub(super) fn list(value: &Value) -> &[Value] {
 }
 
 /// Fields sorted by name.
-pub(super) fn sorted(of: &Value) -> Vec<(&String, &Value)> {
+pub(super) fn sorted_fields(of: &Value) -> Vec<(&String, &Value)> {
     let mut fields: Vec<(&String, &Value)> = of.as_object().into_iter().flatten().collect();
     fields.sort_by_key(|(name, _)| *name);
     fields
 }
 
 /// Joined values, or `<none>`.
-pub(super) fn joined(value: &Value, between: &str) -> String {
-    let texts: Vec<String> = list(value).iter().map(plain).collect();
+pub(super) fn join_or_none(value: &Value, between: &str) -> String {
+    let texts: Vec<String> = list(value).iter().map(to_text).collect();
     if texts.is_empty() { NONE.to_owned() } else { texts.join(between) }
 }
 
@@ -174,10 +174,11 @@ pub(super) fn time(value: &Value) -> String {
 /// A label selector in query syntax.
 pub(super) fn selector(of: &Value) -> String {
     let labels = of["matchLabels"].as_object().into_iter().flatten();
-    let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={}", to_text(value))).collect();
     parts.sort();
     parts.extend(list(&of["matchExpressions"]).iter().map(|one| {
-        let (key, values) = (plain(&one["key"]), list(&one["values"]).iter().map(plain).collect::<Vec<_>>().join(","));
+        let (key, values) =
+            (to_text(&one["key"]), list(&one["values"]).iter().map(to_text).collect::<Vec<_>>().join(","));
         match one["operator"].as_str() {
             Some("In") => format!("{key} in ({values})"),
             Some("NotIn") => format!("{key} notin ({values})"),
@@ -196,16 +197,16 @@ mod tests {
     #[test]
     fn consecutive_lines_are_aligned() {
         let mut sheet = Sheet::default();
-        sheet.say(0, "Name", "web");
-        sheet.pairs(0, "Labels", &json!({"b": "2", "a": "1"}), "=");
-        sheet.head(0, "Containers");
-        sheet.head(2, "web");
-        sheet.say(4, "State", "Running");
-        sheet.say(6, "Started", "now");
-        sheet.maybe(4, "Nothing", &json!(""));
-        sheet.table(2, &["Type", "Status"], &[vec!["Ready".to_owned(), "True".to_owned()]]);
+        sheet.add_field(0, "Name", "web");
+        sheet.add_pairs(0, "Labels", &json!({"b": "2", "a": "1"}), "=");
+        sheet.add_heading(0, "Containers");
+        sheet.add_heading(2, "web");
+        sheet.add_field(4, "State", "Running");
+        sheet.add_field(6, "Started", "now");
+        sheet.add_field_if_set(4, "Nothing", &json!(""));
+        sheet.add_table(2, &["Type", "Status"], &[vec!["Ready".to_owned(), "True".to_owned()]]);
         let expected = "Name:    web\nLabels:  a=1\n         b=2\nContainers:\n  web:\n    State:      Running\n      Started:  now\n  Type   Status\n  ----   ------\n  Ready  True\n";
-        assert_eq!(sheet.written(), expected);
+        assert_eq!(sheet.render(), expected);
     }
 
     #[rstest::rstest]
@@ -221,7 +222,7 @@ mod tests {
     fn times_use_the_kubectl_format() {
         assert_eq!(time(&json!("2026-01-01T00:05:00Z")), "Thu, 01 Jan 2026 00:05:00 +0000");
         assert_eq!(
-            (time(&Value::Null), number(&json!(3)), joined(&json!(["a", 1]), ", ")),
+            (time(&Value::Null), number(&json!(3)), join_or_none(&json!(["a", 1]), ", ")),
             (NONE.to_owned(), 3, "a, 1".to_owned())
         );
     }

@@ -4,98 +4,104 @@ use crowsnest_plan::overriding::yaml;
 use serde_json::{Map, Value};
 
 /// Metadata that API servers set; never part of the desired state.
-const OF_SERVERS: [&str; 6] =
+const SERVER_FIELDS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 /// Prefix of labels and annotations that name the Work of an object.
-const OF_WORKS: &str = "work.karmada.io/";
+const WORK_PREFIX: &str = "work.karmada.io/";
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 /// Keys that identify the items of lists, in order of precedence.
-const KEYS: [&str; 8] = ["name", "mountPath", "containerPort", "port", "key", "type", "ip", "topologyKey"];
+const ITEM_KEYS: [&str; 8] = ["name", "mountPath", "containerPort", "port", "key", "type", "ip", "topologyKey"];
 
 /// An object without the fields that API servers set and, unless requested, without status.
-pub(super) fn neutral(object: &Value, status: bool) -> Value {
+pub(super) fn without_server_fields(object: &Value, status: bool) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         if !status {
             fields.remove("status");
         }
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.retain(|name, _| !OF_SERVERS.contains(&name.as_str()));
+            metadata.retain(|name, _| !SERVER_FIELDS.contains(&name.as_str()));
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                 annotations.remove(CACHED_FROM);
             }
         }
     }
-    pruned(&object)
+    without_empty_fields(&object)
 }
 
 /// An object without the labels and annotations that name its Work, which differ in each cluster.
 pub(super) fn without_cluster(mut object: Value) -> Value {
     for key in ["labels", "annotations"] {
         if let Some(entries) = object.pointer_mut(&format!("/metadata/{key}")).and_then(Value::as_object_mut) {
-            entries.retain(|name, _| !name.starts_with(OF_WORKS));
+            entries.retain(|name, _| !name.starts_with(WORK_PREFIX));
         }
     }
-    pruned(&object)
+    without_empty_fields(&object)
 }
 
 /// The desired manifest, normalized.
-pub(super) fn wanted(manifest: &Value) -> Value {
-    neutral(manifest, false)
+pub(super) fn normalize_desired(manifest: &Value) -> Value {
+    without_server_fields(manifest, false)
 }
 
 /// The live object reduced to the fields of the desired one; API servers and controllers add others.
-pub(super) fn within(live: &Value, desired: &Value) -> Value {
+pub(super) fn select_desired_fields(live: &Value, desired: &Value) -> Value {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
-            let shared =
-                desired.iter().filter_map(|(name, wanted)| Some((name.clone(), within(live.get(name)?, wanted))));
+            let shared = desired
+                .iter()
+                .filter_map(|(name, wanted)| Some((name.clone(), select_desired_fields(live.get(name)?, wanted))));
             Value::Object(shared.collect())
         }
-        (Value::Array(live), Value::Array(desired)) => Value::Array(items(live, desired)),
+        (Value::Array(live), Value::Array(desired)) => Value::Array(select_desired_items(live, desired)),
         (live, _) => live.clone(),
     }
 }
 
 /// List items matched by their keys, or by position; items that are not desired are last.
-fn items(live: &[Value], desired: &[Value]) -> Vec<Value> {
+fn select_desired_items(live: &[Value], desired: &[Value]) -> Vec<Value> {
     let has = |items: &[Value], key: &str| items.iter().all(|item| item.get(key).is_some());
     let distinct = |items: &[Value], key: &str| {
         items.iter().enumerate().all(|(at, item)| items[..at].iter().all(|before| before.get(key) != item.get(key)))
     };
     let fits = |key: &&&str| has(desired, key) && has(live, key) && distinct(desired, key) && distinct(live, key);
-    let Some(key) = KEYS.iter().find(fits).filter(|_| !desired.is_empty()) else {
-        let wanted =
-            |at: usize, item: &Value| desired.get(at).map_or_else(|| item.clone(), |wanted| within(item, wanted));
+    let Some(key) = ITEM_KEYS.iter().find(fits).filter(|_| !desired.is_empty()) else {
+        let wanted = |at: usize, item: &Value| {
+            desired.get(at).map_or_else(|| item.clone(), |wanted| select_desired_fields(item, wanted))
+        };
         return live.iter().enumerate().map(|(at, item)| wanted(at, item)).collect();
     };
     let same = |one: &Value, other: &Value| one.get(key) == other.get(key);
-    let known = desired.iter().filter_map(|wanted| Some(within(live.iter().find(|item| same(item, wanted))?, wanted)));
+    let known = desired
+        .iter()
+        .filter_map(|wanted| Some(select_desired_fields(live.iter().find(|item| same(item, wanted))?, wanted)));
     let others = live.iter().filter(|item| !desired.iter().any(|wanted| same(item, wanted))).cloned();
     known.chain(others).collect()
 }
 
 /// Removes nulls and empty objects.
-fn pruned(value: &Value) -> Value {
-    let says = |value: &Value| match value {
+fn without_empty_fields(value: &Value) -> Value {
+    let is_set = |value: &Value| match value {
         Value::Null => false,
         Value::Object(fields) => !fields.is_empty(),
         _ => true,
     };
     match value {
         Value::Object(fields) => {
-            let kept =
-                fields.iter().map(|(name, value)| (name.clone(), pruned(value))).filter(|(_, value)| says(value));
+            let kept = fields
+                .iter()
+                .map(|(name, value)| (name.clone(), without_empty_fields(value)))
+                .filter(|(_, value)| is_set(value));
             Value::Object(kept.collect::<Map<_, _>>())
         }
-        Value::Array(items) => Value::Array(items.iter().map(pruned).collect()),
+        Value::Array(items) => Value::Array(items.iter().map(without_empty_fields).collect()),
         other => other.clone(),
     }
 }
 
 /// Both objects as YAML; a missing one is empty. Secret values are masked and only marked as changed, as in `kubectl
 /// diff`.
-pub(super) fn texts(before: Option<&Value>, after: &Value) -> [String; 2] {
+pub(super) fn yaml_texts(before: Option<&Value>, after: &Value) -> [String; 2] {
     let (mut before, mut after) = (before.cloned(), after.clone());
     if after.get("kind").and_then(Value::as_str) == Some("Secret") {
         for field in ["data", "stringData"] {
@@ -108,7 +114,7 @@ pub(super) fn texts(before: Option<&Value>, after: &Value) -> [String; 2] {
             mask(&mut after, field, &old, "*** (after)");
         }
     }
-    [before.as_ref().map(yaml::written).unwrap_or_default(), yaml::written(&after)]
+    [before.as_ref().map(yaml::to_yaml).unwrap_or_default(), yaml::to_yaml(&after)]
 }
 
 fn mask(object: &mut Value, field: &str, other: &Value, changed: &str) {
@@ -127,19 +133,24 @@ mod tests {
     #[case::defaults_are_no_difference(
         json!({"spec": {"replicas": 2, "strategy": {"type": "RollingUpdate"}}, "status": {"replicas": 2}}),
         json!({"spec": {"replicas": 2}}), true)]
-    #[case::a_value(json!({"spec": {"replicas": 3}}), json!({"spec": {"replicas": 2}}), false)]
-    #[case::what_is_missing(json!({"spec": {}}), json!({"spec": {"paused": true}}), false)]
+    #[case::different_value(json!({"spec": {"replicas": 3}}), json!({"spec": {"replicas": 2}}), false)]
+    #[case::missing_field(json!({"spec": {}}), json!({"spec": {"paused": true}}), false)]
     #[case::items_have_names(
         json!({"c": [{"name": "side", "image": "b", "x": 1}, {"name": "web", "image": "a"}]}),
         json!({"c": [{"name": "web", "image": "a"}, {"name": "side", "image": "b"}]}), true)]
     #[case::an_undesired_item(
         json!({"c": [{"name": "web"}, {"name": "side"}]}), json!({"c": [{"name": "web"}]}), false)]
     #[case::an_item_that_is_missing(json!({"c": [{"name": "a"}]}), json!({"c": [{"name": "a"}, {"name": "b"}]}), false)]
-    #[case::places(json!({"args": ["-v", "-x"]}), json!({"args": ["-v"]}), false)]
+    #[case::items_without_keys(json!({"args": ["-v", "-x"]}), json!({"args": ["-v"]}), false)]
     #[case::empty_fields_are_ignored(json!({"a": 1}), json!({"a": 1, "resources": {}, "b": null}), true)]
-    fn differences(#[case] live: Value, #[case] desired: Value, #[case] same: bool) {
-        let desired = wanted(&desired);
-        assert_eq!(within(&live, &desired) == desired, same, "{}", within(&live, &desired));
+    fn desired_fields_are_compared(#[case] live: Value, #[case] desired: Value, #[case] same: bool) {
+        let desired = normalize_desired(&desired);
+        assert_eq!(
+            select_desired_fields(&live, &desired) == desired,
+            same,
+            "{}",
+            select_desired_fields(&live, &desired)
+        );
     }
 
     #[test]
@@ -164,8 +175,8 @@ mod tests {
             "data:\n  a: '***'\n  b: '*** (before)'\n  gone: '***'\nkind: Secret\n",
             "data:\n  a: '***'\n  b: '*** (after)'\nkind: Secret\n",
         ];
-        assert_eq!(texts(Some(&before), &after), expected);
-        assert_eq!(texts(None, &after), ["", "data:\n  a: '***'\n  b: '***'\nkind: Secret\n"]);
+        assert_eq!(yaml_texts(Some(&before), &after), expected);
+        assert_eq!(yaml_texts(None, &after), ["", "data:\n  a: '***'\n  b: '***'\nkind: Secret\n"]);
     }
 
     #[test]
@@ -174,7 +185,7 @@ mod tests {
             json!({"metadata": {"name": "web", "uid": uid, "resourceVersion": uid, "annotations": {CACHED_FROM: cluster}},
                 "status": {"phase": uid}})
         };
-        assert_eq!(neutral(&object("1", "m1"), false), neutral(&object("2", "m2"), false));
-        assert_ne!(neutral(&object("1", "m1"), true), neutral(&object("2", "m2"), true));
+        assert_eq!(without_server_fields(&object("1", "m1"), false), without_server_fields(&object("2", "m2"), false));
+        assert_ne!(without_server_fields(&object("1", "m1"), true), without_server_fields(&object("2", "m2"), true));
     }
 }

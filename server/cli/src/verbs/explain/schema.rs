@@ -8,13 +8,13 @@ use crowsnest_members::ApiResources;
 use serde_json::Value;
 
 use super::{list, text};
-use crate::reach;
+use crate::clients;
 use crate::verbs::get::kind::Kind;
 
 /// Text width in columns.
-const WIDTH: usize = 76;
-const REFERENCE: &str = "#/components/schemas/";
-const KINDS: &str = "x-kubernetes-group-version-kind";
+const TEXT_WIDTH: usize = 76;
+const REFERENCE_PREFIX: &str = "#/components/schemas/";
+const KINDS_EXTENSION: &str = "x-kubernetes-group-version-kind";
 
 /// A kind and the path of one of its fields.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,15 +25,15 @@ pub(super) struct FieldPath {
 
 impl FieldPath {
     /// Resolves `pods.spec.containers` or `deployments.apps.spec`, optionally in a given API version.
-    pub(super) fn of(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
+    pub(super) fn resolve(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
         let mut served = served.clone();
-        if let Some(wanted) = api_version {
-            served.resources.retain(|resource| resource.gvr.api_version() == wanted);
+        if let Some(version) = api_version {
+            served.resources.retain(|resource| resource.gvr.api_version() == version);
         }
         let words: Vec<&str> = words.split('.').collect();
         // Groups contain dots too: the longest prefix that names a kind wins.
         let found = (1..=words.len()).rev().find_map(|at| {
-            let kind = Kind::of(&words[..at].join("."), &served)?;
+            let kind = Kind::resolve(&words[..at].join("."), &served)?;
             Some(Self { kind, path: words[at..].iter().map(|word| (*word).to_owned()).collect() })
         });
         found.ok_or_else(|| {
@@ -47,10 +47,14 @@ impl FieldPath {
 }
 
 /// Requests the OpenAPI document of a kind's group version.
-pub(super) async fn document(client: &kube::Client, cluster: Option<&str>, kind: &Kind) -> anyhow::Result<Value> {
+pub(super) async fn request_document(
+    client: &kube::Client,
+    cluster: Option<&str>,
+    kind: &Kind,
+) -> anyhow::Result<Value> {
     let root = if kind.gvr.group.is_empty() { "api" } else { "apis" };
     let version = kind.gvr.api_version();
-    let found = reach::find(client, cluster, &format!("/openapi/v3/{root}/{version}")).await?;
+    let found = clients::find(client, cluster, &format!("/openapi/v3/{root}/{version}")).await?;
     found.ok_or_else(|| anyhow!("{} serves no OpenAPI document of {version}", cluster.unwrap_or("the control plane")))
 }
 
@@ -62,25 +66,25 @@ pub(super) struct Field<'d> {
     name: Option<&'d str>,
     schema: &'d Value,
     /// The schema at the reference; the referenced type may have a longer description.
-    used: &'d Value,
+    reference_schema: &'d Value,
 }
 
 /// Finds the field in the document.
-pub(super) fn field<'d>(document: &'d Value, target: &'d FieldPath) -> anyhow::Result<Field<'d>> {
+pub(super) fn find_field<'d>(document: &'d Value, target: &'d FieldPath) -> anyhow::Result<Field<'d>> {
     let kind = &target.kind;
-    let is_it = |schema: &&Value| {
-        list(schema, KINDS).iter().any(|one| {
+    let is_kind = |schema: &&Value| {
+        list(schema, KINDS_EXTENSION).iter().any(|one| {
             text(one, "/group") == &*kind.gvr.group
                 && text(one, "/version") == &*kind.gvr.version
                 && text(one, "/kind") == kind.kind
         })
     };
     let schemas = document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten();
-    let found = schemas.map(|(_, schema)| schema).find(is_it);
+    let found = schemas.map(|(_, schema)| schema).find(is_kind);
     let Some(mut schema) = found else {
         bail!("the OpenAPI document does not describe {} {}", kind.gvr.api_version(), kind.kind)
     };
-    let (mut name, mut used) = (None, schema);
+    let (mut name, mut reference_schema) = (None, schema);
     for (at, word) in target.path.iter().enumerate() {
         let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
             let known: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
@@ -90,13 +94,13 @@ pub(super) fn field<'d>(document: &'d Value, target: &'d FieldPath) -> anyhow::R
                 false => bail!("field {word:?} does not exist: {of} has {}", known.join(", ")),
             }
         };
-        (name, used, schema) = (Some(word.as_str()), next.1, inner(document, next.1));
+        (name, reference_schema, schema) = (Some(word.as_str()), next.1, value_schema(document, next.1));
     }
-    Ok(Field { document, kind, name, schema, used })
+    Ok(Field { document, kind, name, schema, reference_schema })
 }
 
 /// Resolves a `$ref`.
-fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+fn resolve_reference<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     match reference(schema) {
         Some(name) => document["components"]["schemas"].get(name).unwrap_or(schema),
         None => schema,
@@ -106,39 +110,39 @@ fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
 /// `io.k8s.api.core.v1.PodSpec`
 fn reference(schema: &Value) -> Option<&str> {
     let own = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
-    own.and_then(Value::as_str)?.strip_prefix(REFERENCE)
+    own.and_then(Value::as_str)?.strip_prefix(REFERENCE_PREFIX)
 }
 
 /// The schema with the fields; for arrays and maps, that of their values.
-fn inner<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
-    let schema = resolved(document, schema);
+fn value_schema<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+    let schema = resolve_reference(document, schema);
     match schema.get("items").or_else(|| schema.get("additionalProperties")).filter(|within| within.is_object()) {
-        Some(within) if schema.get("properties").is_none() => inner(document, within),
+        Some(within) if schema.get("properties").is_none() => value_schema(document, within),
         _ => schema,
     }
 }
 
 fn properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(&'d String, &'d Value)> {
     let mut all: Vec<_> =
-        inner(document, schema).get("properties").and_then(Value::as_object).into_iter().flatten().collect();
+        value_schema(document, schema).get("properties").and_then(Value::as_object).into_iter().flatten().collect();
     all.sort_by_key(|(name, _)| *name);
     all
 }
 
 /// `[]Container`, `map[string]string`, `integer`
-fn type_of(document: &Value, schema: &Value) -> String {
+fn type_name(document: &Value, schema: &Value) -> String {
     if let Some(name) = reference(schema) {
-        let target = resolved(document, schema);
+        let target = resolve_reference(document, schema);
         // A reference to a non-object type shows that type.
         return match target.get("properties").is_some() || target["type"] == "object" {
             true => name.rsplit('.').next().unwrap_or(name).to_owned(),
-            false => type_of(document, target),
+            false => type_name(document, target),
         };
     }
     match schema["type"].as_str() {
-        Some("array") => format!("[]{}", type_of(document, &schema["items"])),
+        Some("array") => format!("[]{}", type_name(document, &schema["items"])),
         Some("object") if schema["additionalProperties"].is_object() => {
-            format!("map[string]{}", type_of(document, &schema["additionalProperties"]))
+            format!("map[string]{}", type_name(document, &schema["additionalProperties"]))
         }
         Some("object") => "Object".to_owned(),
         Some(plain) => plain.to_owned(),
@@ -160,48 +164,56 @@ impl Field<'_> {
         }
         writeln!(out, "KIND:       {}\nVERSION:    {}\n", self.kind.kind, self.kind.gvr.version)?;
         if let Some(name) = self.name {
-            writeln!(out, "FIELD: {name} <{}>\n", type_of(self.document, self.used))?;
+            writeln!(out, "FIELD: {name} <{}>\n", type_name(self.document, self.reference_schema))?;
         }
         writeln!(out, "DESCRIPTION:")?;
-        let (used, own) = (text(self.used, "/description"), text(self.schema, "/description"));
-        let description = if own.is_empty() || own == used { used.to_owned() } else { format!("{used}\n{own}") };
+        let (reference_description, own) =
+            (text(self.reference_schema, "/description"), text(self.schema, "/description"));
+        let description = if own.is_empty() || own == reference_description {
+            reference_description.to_owned()
+        } else {
+            format!("{reference_description}\n{own}")
+        };
         let description = if description.trim().is_empty() { "<empty>".to_owned() } else { description };
-        wrapped(out, 4, &description)?;
-        self.choices(out, 4, self.used)?;
+        write_wrapped(out, 4, &description)?;
+        self.write_enum(out, 4, self.reference_schema)?;
         let fields = properties(self.document, self.schema);
         if fields.is_empty() {
             return Ok(());
         }
         writeln!(out, "\nFIELDS:")?;
         match recursive {
-            true => self.tree(out, self.schema, &mut Vec::new()),
-            false => self.fields(out, &fields),
+            true => self.write_tree(out, self.schema, &mut Vec::new()),
+            false => self.write_fields(out, &fields),
         }
     }
 
-    fn fields(&self, out: &mut dyn Write, fields: &[(&String, &Value)]) -> io::Result<()> {
+    fn write_fields(&self, out: &mut dyn Write, fields: &[(&String, &Value)]) -> io::Result<()> {
         for (at, (name, field)) in fields.iter().enumerate() {
             if at > 0 {
                 writeln!(out)?;
             }
-            self.line(out, 2, self.schema, name, field)?;
-            self.choices(out, 4, field)?;
+            self.write_field(out, 2, self.schema, name, field)?;
+            self.write_enum(out, 4, field)?;
             let description = text(field, "/description");
-            let description =
-                if description.is_empty() { text(resolved(self.document, field), "/description") } else { description };
-            wrapped(out, 4, if description.is_empty() { "<no description>" } else { description })?;
+            let description = if description.is_empty() {
+                text(resolve_reference(self.document, field), "/description")
+            } else {
+                description
+            };
+            write_wrapped(out, 4, if description.is_empty() { "<no description>" } else { description })?;
         }
         Ok(())
     }
 
-    fn line(&self, out: &mut dyn Write, indent: usize, of: &Value, name: &str, field: &Value) -> io::Result<()> {
-        let needed = list(inner(self.document, of), "required").iter().any(|one| one == name);
-        let needed = if needed { " -required-" } else { "" };
-        writeln!(out, "{:indent$}{name}\t<{}>{needed}", "", type_of(self.document, field))
+    fn write_field(&self, out: &mut dyn Write, indent: usize, of: &Value, name: &str, field: &Value) -> io::Result<()> {
+        let required = list(value_schema(self.document, of), "required").iter().any(|one| one == name);
+        let required = if required { " -required-" } else { "" };
+        writeln!(out, "{:indent$}{name}\t<{}>{required}", "", type_name(self.document, field))
     }
 
-    fn choices(&self, out: &mut dyn Write, indent: usize, field: &Value) -> io::Result<()> {
-        let choices: Vec<String> = list(inner(self.document, field), "enum").iter().map(super::plain).collect();
+    fn write_enum(&self, out: &mut dyn Write, indent: usize, field: &Value) -> io::Result<()> {
+        let choices: Vec<String> = list(value_schema(self.document, field), "enum").iter().map(super::plain).collect();
         match choices.is_empty() {
             true => Ok(()),
             false => writeln!(out, "{:indent$}enum: {}", "", choices.join(", ")),
@@ -209,14 +221,14 @@ impl Field<'_> {
     }
 
     /// Prints all nested fields; recursive types are not expanded again.
-    fn tree(&self, out: &mut dyn Write, of: &Value, above: &mut Vec<String>) -> io::Result<()> {
+    fn write_tree(&self, out: &mut dyn Write, of: &Value, ancestors: &mut Vec<String>) -> io::Result<()> {
         for (name, field) in properties(self.document, of) {
-            self.line(out, 2 + 2 * above.len(), of, name, field)?;
-            let own = named(self.document, field);
-            if own.is_empty() || !above.contains(&own) {
-                above.push(own);
-                self.tree(out, field, above)?;
-                above.pop();
+            self.write_field(out, 2 + 2 * ancestors.len(), of, name, field)?;
+            let own = defining_type(self.document, field);
+            if own.is_empty() || !ancestors.contains(&own) {
+                ancestors.push(own);
+                self.write_tree(out, field, ancestors)?;
+                ancestors.pop();
             }
         }
         Ok(())
@@ -224,20 +236,20 @@ impl Field<'_> {
 }
 
 /// Name of the type that defines a field's fields; empty for inline types.
-fn named(document: &Value, schema: &Value) -> String {
-    let target = resolved(document, schema);
+fn defining_type(document: &Value, schema: &Value) -> String {
+    let target = resolve_reference(document, schema);
     let within = target.get("items").or_else(|| target.get("additionalProperties")).filter(|within| within.is_object());
     match (within, target.get("properties").is_some()) {
-        (Some(within), false) => named(document, within),
+        (Some(within), false) => defining_type(document, within),
         _ => reference(schema).unwrap_or_default().to_owned(),
     }
 }
 
-fn wrapped(out: &mut dyn Write, indent: usize, text: &str) -> io::Result<()> {
+fn write_wrapped(out: &mut dyn Write, indent: usize, text: &str) -> io::Result<()> {
     for paragraph in text.lines() {
         let mut line = String::new();
         for word in paragraph.split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > TEXT_WIDTH {
                 writeln!(out, "{:indent$}{line}", "")?;
                 line.clear();
             }
@@ -278,8 +290,8 @@ mod tests {
 
     fn render_field(words: &str, recursive: bool) -> Result<String, String> {
         let document: Value = serde_saphyr::from_str(include_str!("schema.yaml")).unwrap();
-        let target = FieldPath::of(words, None, &served()).map_err(|error| error.to_string())?;
-        let field = field(&document, &target).map_err(|error| error.to_string())?;
+        let target = FieldPath::resolve(words, None, &served()).map_err(|error| error.to_string())?;
+        let field = find_field(&document, &target).map_err(|error| error.to_string())?;
         let mut out = Vec::new();
         field.render(&mut out, recursive).unwrap();
         Ok(String::from_utf8(out).unwrap())
@@ -306,7 +318,7 @@ mod tests {
     #[test]
     fn api_version_is_respected() {
         let version = |requested: Option<&str>| {
-            FieldPath::of("boats", requested, &served()).map(|target| target.kind.gvr.api_version())
+            FieldPath::resolve("boats", requested, &served()).map(|target| target.kind.gvr.api_version())
         };
         assert_eq!(version(None).unwrap(), "example.io/v1");
         assert_eq!(version(Some("example.io/v1beta1")).unwrap(), "example.io/v1beta1");

@@ -3,7 +3,7 @@
 use super::*;
 use crowsnest_apimachinery::names::Gvr;
 
-fn shown(explanation: &str) -> String {
+fn render_explanation(explanation: &str) -> String {
     let explanation: Value = serde_saphyr::from_str(explanation).unwrap();
     let mut out = Vec::new();
     render(&mut out, &explanation).unwrap();
@@ -15,7 +15,7 @@ fn shown(explanation: &str) -> String {
 #[case::waiting(include_str!("waiting.yaml"), include_str!("waiting.txt"))]
 #[case::needed(include_str!("needed.yaml"), include_str!("needed.txt"))]
 fn explanations_match_their_golden(#[case] explanation: &str, #[case] expected: &str) {
-    let shown = shown(explanation);
+    let shown = render_explanation(explanation);
     assert_eq!(shown, expected, "{shown}");
 }
 
@@ -30,7 +30,7 @@ fn paths_contain_the_template(
     #[case] expected: &str,
 ) {
     let kind = Kind { gvr: Gvr::new(group, "v1", "deployments"), kind: "Deployment".to_owned(), namespaced };
-    assert_eq!(path(&kind, "shop", name), format!("{ROOT}{expected}"));
+    assert_eq!(explanation_path(&kind, "shop", name), format!("{API_PATH}{expected}"));
 }
 
 #[rstest::rstest]
@@ -42,5 +42,5 @@ fn paths_contain_the_template(
 fn kinds_of_other_groups_are_printed_with_the_group(#[case] api_version: &str, #[case] expected: &str) {
     let reference =
         serde_json::json!({"apiVersion": api_version, "kind": "ConfigMap", "namespace": "shop", "name": "web"});
-    assert_eq!(named(&reference), expected);
+    assert_eq!(format_reference(&reference), expected);
 }

@@ -4,41 +4,41 @@ use anyhow::bail;
 use serde_json::Value;
 
 use super::{GetArgs, OperationScope};
-use crate::object::{same_namespace, text, versioned};
+use crate::object::{resolve_namespace, text, versioned_kind};
 
-/// A kind and optionally the name of an object.
+/// A kind, and optionally the name of an object, as the user gave them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RequestedObject {
-    pub(super) word: String,
+    pub(super) kind: String,
     pub(super) name: Option<String>,
-    /// The namespace from a manifest.
+    /// Namespace of the manifest; `None` for command-line arguments.
     pub(super) namespace: Option<String>,
 }
 
 impl RequestedObject {
-    fn of(word: &str, name: Option<&str>) -> Self {
-        Self { word: word.to_owned(), name: name.map(str::to_owned), namespace: None }
+    fn new(kind: &str, name: Option<&str>) -> Self {
+        Self { kind: kind.to_owned(), name: name.map(str::to_owned), namespace: None }
     }
 
     /// Parses `KIND/NAME`.
-    fn both(text: &str) -> anyhow::Result<Self> {
+    fn parse_kind_and_name(text: &str) -> anyhow::Result<Self> {
         match text.split_once('/') {
-            Some((kind, name)) => Ok(Self::of(kind, Some(name))),
+            Some((kind, name)) => Ok(Self::new(kind, Some(name))),
             None => bail!("invalid argument {text:?}: expected KIND/NAME like the first argument"),
         }
     }
 
-    /// The object of a manifest.
-    fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
+    /// Kind, name and namespace of a manifest.
+    fn from_manifest(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
         let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
-        let namespace = same_namespace(own, namespace)?.map(str::to_owned);
-        Ok(Self { word: versioned(object), name: Some(text(object, "/metadata/name").to_owned()), namespace })
+        let namespace = resolve_namespace(own, namespace)?.map(str::to_owned);
+        Ok(Self { kind: versioned_kind(object), name: Some(text(object, "/metadata/name").to_owned()), namespace })
     }
 }
 
 impl GetArgs {
-    /// The objects to display, from the command line or from files.
-    pub(super) async fn wanted(&self) -> anyhow::Result<Vec<RequestedObject>> {
+    /// Returns the objects to display, from the command line or from files.
+    pub(super) async fn requested_objects(&self) -> anyhow::Result<Vec<RequestedObject>> {
         if self.sources.is_empty() {
             return self.parse_arguments();
         }
@@ -46,8 +46,8 @@ impl GetArgs {
             bail!("-A requires a KIND, not files");
         }
         let objects = self.sources.objects().await?;
-        let requested = objects.iter().map(|object| RequestedObject::of_object(object, self.namespace.as_deref()));
-        self.checked(requested.collect::<anyhow::Result<_>>()?)
+        let requested = objects.iter().map(|object| RequestedObject::from_manifest(object, self.namespace.as_deref()));
+        self.validate(requested.collect::<anyhow::Result<_>>()?)
     }
 
     /// Parses the arguments of the command line.
@@ -56,20 +56,21 @@ impl GetArgs {
         let requested: Vec<RequestedObject> = match kind.contains('/') {
             true => {
                 let all = std::iter::once(kind).chain(self.name.iter().map(String::as_str));
-                all.map(RequestedObject::both).collect::<anyhow::Result<_>>()?
+                all.map(RequestedObject::parse_kind_and_name).collect::<anyhow::Result<_>>()?
             }
             false => {
                 let of = |kind: &str| match self.name.as_slice() {
-                    [] => vec![RequestedObject::of(kind, None)],
-                    names => names.iter().map(|name| RequestedObject::of(kind, Some(name))).collect(),
+                    [] => vec![RequestedObject::new(kind, None)],
+                    names => names.iter().map(|name| RequestedObject::new(kind, Some(name))).collect(),
                 };
                 kind.split(',').filter(|kind| !kind.is_empty()).flat_map(of).collect()
             }
         };
-        self.checked(requested)
+        self.validate(requested)
     }
 
-    fn checked(&self, requested: Vec<RequestedObject>) -> anyhow::Result<Vec<RequestedObject>> {
+    /// Rejects empty or invalid names, and combinations of flags that have no meaning.
+    fn validate(&self, requested: Vec<RequestedObject>) -> anyhow::Result<Vec<RequestedObject>> {
         if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
             bail!("-s karmada reads the control plane only and cannot be used with --clusters; use -s all for both");
         }
@@ -90,11 +91,11 @@ impl GetArgs {
                 "{:?} names no kind; `crowsnest api-resources` lists them",
                 self.kind.as_deref().unwrap_or_default()
             ),
-            [_, _, ..] if self.follows() => bail!("-w requires a single kind, or a single object"),
-            _ if self.output_watch_events && !self.follows() => {
+            [_, _, ..] if self.is_watch() => bail!("-w requires a single kind, or a single object"),
+            _ if self.output_watch_events && !self.is_watch() => {
                 bail!("--output-watch-events requires --watch or --watch-only")
             }
-            _ if self.show_labels && !self.as_table() => bail!("--show-labels can only be used with table output"),
+            _ if self.show_labels && !self.prints_table() => bail!("--show-labels can only be used with table output"),
             _ => Ok(requested),
         }
     }

@@ -14,30 +14,32 @@ pub(crate) struct Kind {
 impl Kind {
     /// Resolves a word; `None` if no served resource matches. Full names win over short names, preferred versions over
     /// others.
-    pub(crate) fn of(word: &str, served: &ApiResources) -> Option<Self> {
+    pub(crate) fn resolve(word: &str, served: &ApiResources) -> Option<Self> {
         let word = word.to_lowercase();
         let (name, rest) = word.split_once('.').map_or((word.as_str(), None), |(name, rest)| (name, Some(rest)));
-        let can_be_shown = |resource: &ApiResource| resource.verbs.contains("list") && resource.verbs.contains("get");
+        let is_readable = |resource: &ApiResource| resource.verbs.contains("list") && resource.verbs.contains("get");
         let is_in = |resource: &ApiResource| {
             let (group, version) = (&*resource.gvr.group, &*resource.gvr.version);
             rest.is_none_or(|rest| rest == group || rest.split_once('.') == Some((version, group)))
         };
         let preferred = served.preferred();
         let all: Vec<&ApiResource> = preferred.into_iter().chain(&served.resources).collect();
-        let mut fitting = all.into_iter().filter(|resource| can_be_shown(resource) && is_in(resource));
-        let whole = |resource: &ApiResource| {
+        let mut matching = all.into_iter().filter(|resource| is_readable(resource) && is_in(resource));
+        let has_full_name = |resource: &ApiResource| {
             let singular = [resource.singular.to_lowercase(), resource.kind.to_lowercase()];
             *resource.gvr.resource == *name || singular.iter().any(|singular| singular == name)
         };
-        let short = |resource: &ApiResource| resource.short_names.iter().any(|short| short == name);
-        let found =
-            fitting.clone().find(|resource| whole(resource)).or_else(|| fitting.find(|resource| short(resource)))?;
+        let has_short_name = |resource: &ApiResource| resource.short_names.iter().any(|short| short == name);
+        let found = matching
+            .clone()
+            .find(|resource| has_full_name(resource))
+            .or_else(|| matching.find(|resource| has_short_name(resource)))?;
         Some(Self { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
     /// The resource of this name, or the resources of a category such as `all`.
-    pub(crate) fn all_of(word: &str, served: &ApiResources) -> Vec<Self> {
-        if let Some(kind) = Self::of(word, served) {
+    pub(crate) fn resolve_all(word: &str, served: &ApiResources) -> Vec<Self> {
+        if let Some(kind) = Self::resolve(word, served) {
             return vec![kind];
         }
         let word = word.to_lowercase();
@@ -87,7 +89,7 @@ mod tests {
         }
         let nodes = resource("", "v1", "nodes", "Node", "no", true);
         let served = ApiResources { resources: vec![nodes, pods, jobs], stale: BTreeSet::new() };
-        let named = |word: &str| Kind::all_of(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
+        let named = |word: &str| Kind::resolve_all(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
         assert_eq!(named("all"), ["pods", "jobs.batch"]);
         assert_eq!(named("no"), ["nodes"]);
         assert_eq!(named("nosuch"), Vec::<String>::new());
@@ -122,8 +124,9 @@ mod tests {
             ],
             stale: BTreeSet::new(),
         };
-        assert_eq!(Kind::all_of(word, &served).first(), Kind::of(word, &served).as_ref());
-        let found = Kind::of(word, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
+        assert_eq!(Kind::resolve_all(word, &served).first(), Kind::resolve(word, &served).as_ref());
+        let found =
+            Kind::resolve(word, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
         assert_eq!(found.as_deref(), expected);
     }
 }

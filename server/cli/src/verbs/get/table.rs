@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::Value;
 
-use super::beside::{Beside, Key};
+use super::extra_columns::{ExtraColumns, SortKey};
 
 /// Column that tables of the fleet-wide proxy contain already.
 const CLUSTER: &str = "Cluster";
@@ -13,7 +13,7 @@ const NONE: &str = "<none>";
 pub(super) struct Column {
     name: String,
     /// Shown with `-o wide` only.
-    wide: bool,
+    is_wide: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -22,9 +22,9 @@ pub(super) struct Row {
     namespace: String,
     cells: Vec<String>,
     /// Cells of the additional columns.
-    beside: Vec<String>,
+    extra_columns: Vec<String>,
     /// Sort key of the row.
-    pub(super) key: Key,
+    pub(super) key: SortKey,
 }
 
 /// A table as one API server returned it.
@@ -35,27 +35,27 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads a `Table`, or objects of servers without table support. `cluster` is the answering member; `None` is the
+    /// Parses a `Table`, or objects of servers without table support. `cluster` is the member that responded; `None` is the
     /// fleet-wide proxy, whose rows contain the cluster. Tables of a watch without columns use the columns of the
     /// previous table.
-    pub(super) fn read(
+    pub(super) fn parse(
         response: &Value,
         cluster: Option<&str>,
-        before: &[Column],
-        beside: &Beside,
+        previous_columns: &[Column],
+        extra_columns: &ExtraColumns,
         now: jiff::Timestamp,
     ) -> Self {
         let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         if response.get("kind").and_then(Value::as_str) != Some("Table") {
             let objects = response.get("items").and_then(Value::as_array);
             let objects = objects.map_or_else(|| std::slice::from_ref(response), Vec::as_slice);
-            return Self::of_objects(objects, cluster, beside, now);
+            return Self::from_objects(objects, cluster, extra_columns, now);
         }
         let mut columns: Vec<Column> = list("columnDefinitions").iter().map(column).collect();
-        let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| read_row(row, cluster, beside)).collect();
+        let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| parse_row(row, cluster, extra_columns)).collect();
         let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
         if columns.is_empty() {
-            columns = before.to_vec();
+            columns = previous_columns.to_vec();
             // The previous columns lack the cluster, which is the cell after the name.
             let at = 1;
             rows.iter_mut()
@@ -68,8 +68,13 @@ impl Table {
         Self { columns, rows }
     }
 
-    fn of_objects(objects: &[Value], cluster: Option<&str>, beside: &Beside, now: jiff::Timestamp) -> Self {
-        let columns = ["Name", "Age"].map(|name| Column { name: name.to_owned(), wide: false }).to_vec();
+    fn from_objects(
+        objects: &[Value],
+        cluster: Option<&str>,
+        extra_columns: &ExtraColumns,
+        now: jiff::Timestamp,
+    ) -> Self {
+        let columns = ["Name", "Age"].map(|name| Column { name: name.to_owned(), is_wide: false }).to_vec();
         let row = |object: &Value| {
             let of = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
             let created = of("creationTimestamp").and_then(|time| time.parse::<jiff::Timestamp>().ok());
@@ -79,8 +84,8 @@ impl Table {
                 cluster: cluster.unwrap_or_default().to_owned(),
                 namespace: of("namespace").unwrap_or_default().to_owned(),
                 cells: vec![of("name").unwrap_or_default().to_owned(), age],
-                beside: beside.cells(object, cluster.unwrap_or_default()),
-                key: beside.key(object),
+                extra_columns: extra_columns.cells(object, cluster.unwrap_or_default()),
+                key: extra_columns.sort_key(object),
             }
         };
         Self { columns, rows: objects.iter().map(row).collect() }
@@ -98,18 +103,18 @@ impl Row {
 
 fn column(column: &Value) -> Column {
     let name = column.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Column { name, wide: column.get("priority").and_then(Value::as_i64).unwrap_or_default() > 0 }
+    Column { name, is_wide: column.get("priority").and_then(Value::as_i64).unwrap_or_default() > 0 }
 }
 
-/// Reads a row; `None` for rows without an object, such as bookmarks.
-fn read_row(row: &Value, cluster: Option<&str>, beside: &Beside) -> Option<Row> {
+/// Parses a row; `None` for rows without an object, such as bookmarks.
+fn parse_row(row: &Value, cluster: Option<&str>, extra_columns: &ExtraColumns) -> Option<Row> {
     let cells = row.get("cells").and_then(Value::as_array).filter(|cells| !cells.is_empty())?;
     let of = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let cluster = cluster
         .map_or_else(|| of("/object/metadata/annotations/resource.karmada.io~1cached-from-cluster"), str::to_owned);
-    let (beside, key) = (beside.cells(&row["object"], &cluster), beside.key(&row["object"]));
+    let (extra_columns, key) = (extra_columns.cells(&row["object"], &cluster), extra_columns.sort_key(&row["object"]));
     let namespace = of("/object/metadata/namespace");
-    Some(Row { cluster, namespace, cells: cells.iter().map(cell).collect(), beside, key })
+    Some(Row { cluster, namespace, cells: cells.iter().map(cell).collect(), extra_columns, key })
 }
 
 /// The first line of a string; other values as JSON.
@@ -128,26 +133,26 @@ fn cell(cell: &Value) -> String {
 /// additional columns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    pub(super) events: bool,
-    pub(super) namespaces: bool,
-    pub(super) wide: bool,
+    pub(super) has_event: bool,
+    pub(super) has_namespace: bool,
+    pub(super) is_wide: bool,
     /// Prefix of names if several kinds are printed.
     pub(super) kind: Option<String>,
     /// Headers of the additional columns.
-    pub(super) beside: Vec<String>,
+    pub(super) extra_columns: Vec<String>,
     pub(super) columns: Vec<Column>,
 }
 
 impl Layout {
     /// Sets the columns of a table.
-    pub(super) fn of(mut self, columns: &[Column]) -> Self {
-        self.columns = columns.iter().filter(|column| self.wide || !column.wide).cloned().collect();
+    pub(super) fn with_columns(mut self, columns: &[Column]) -> Self {
+        self.columns = columns.iter().filter(|column| self.is_wide || !column.is_wide).cloned().collect();
         self
     }
 
-    pub(super) fn head(&self) -> Vec<String> {
+    pub(super) fn header(&self) -> Vec<String> {
         let columns = self.columns.iter().map(|column| column.name.to_uppercase()).collect();
-        self.placed("EVENT", "NAMESPACE", columns, &CLUSTER.to_uppercase(), &self.beside)
+        self.arrange("EVENT", "NAMESPACE", columns, &CLUSTER.to_uppercase(), &self.extra_columns)
     }
 
     /// Arranges a row for this layout; its API server may have other columns.
@@ -160,21 +165,21 @@ impl Layout {
         if let (Some(kind), Some(name)) = (&self.kind, cells.first_mut()) {
             *name = format!("{kind}/{name}");
         }
-        self.placed(event, &row.namespace, cells, &row.cluster, &row.beside)
+        self.arrange(event, &row.namespace, cells, &row.cluster, &row.extra_columns)
     }
 
-    fn placed(
+    fn arrange(
         &self,
         event: &str,
         namespace: &str,
         mut cells: Vec<String>,
         cluster: &str,
-        beside: &[String],
+        extra_columns: &[String],
     ) -> Vec<String> {
         cells.insert(1.min(cells.len()), cluster.to_owned());
-        let event = self.events.then(|| event.to_owned());
-        let namespace = self.namespaces.then(|| namespace.to_owned());
-        event.into_iter().chain(namespace).chain(cells).chain(beside.iter().cloned()).collect()
+        let event = self.has_event.then(|| event.to_owned());
+        let namespace = self.has_namespace.then(|| namespace.to_owned());
+        event.into_iter().chain(namespace).chain(cells).chain(extra_columns.iter().cloned()).collect()
     }
 }
 
@@ -193,12 +198,14 @@ mod tests {
         json!({"kind": "Table", "columnDefinitions": columns, "rows": rows})
     }
 
-    fn printed(answers: &[(Option<&str>, Value)], namespaces: bool, wide: bool) -> Vec<String> {
-        let tables: Vec<Table> =
-            answers.iter().map(|(of, response)| Table::read(response, *of, &[], &Beside::default(), NOW)).collect();
-        let layout = Layout { namespaces, wide, ..Layout::default() }.of(&tables[0].columns);
+    fn printed(responses: &[(Option<&str>, Value)], has_namespace: bool, is_wide: bool) -> Vec<String> {
+        let tables: Vec<Table> = responses
+            .iter()
+            .map(|(of, response)| Table::parse(response, *of, &[], &ExtraColumns::default(), NOW))
+            .collect();
+        let layout = Layout { has_namespace, is_wide, ..Layout::default() }.with_columns(&tables[0].columns);
         let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row, "")));
-        std::iter::once(layout.head()).chain(rows).map(|row| row.join(" ")).collect()
+        std::iter::once(layout.header()).chain(rows).map(|row| row.join(" ")).collect()
     }
 
     #[test]
@@ -206,29 +213,34 @@ mod tests {
         let new =
             table(&[("Name", 0), ("Ready", 0), ("Restarts", 0), ("Node", 1)], vec![json!(["web", "1/1", 3, "n1"])]);
         let old = table(&[("Name", 0), ("Node", 1), ("Ready", 0)], vec![json!(["db", "n2", "0/1\nsoon"])]);
-        let answers = [(Some("m1"), new), (Some("m2"), old)];
+        let responses = [(Some("m1"), new), (Some("m2"), old)];
         assert_eq!(
-            printed(&answers, false, false),
+            printed(&responses, false, false),
             ["NAME CLUSTER READY RESTARTS", "web m1 1/1 3", "db m2 0/1... <none>"]
         );
         assert_eq!(
-            printed(&answers, true, true),
+            printed(&responses, true, true),
             ["NAMESPACE NAME CLUSTER READY RESTARTS NODE", "shop web m1 1/1 3 n1", "shop db m2 0/1... <none> n2"]
         );
     }
 
     #[test]
     fn fleet_tables_contain_the_cluster() {
-        let whole = table(
+        let fleet_table = table(
             &[("Name", 0), ("Cluster", 0), ("Age", 0)],
             vec![json!(["web", "m1", "5s"]), json!(["web", "m2", null])],
         );
-        assert_eq!(printed(&[(None, whole.clone())], false, false), ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]);
+        assert_eq!(
+            printed(&[(None, fleet_table.clone())], false, false),
+            ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]
+        );
         // Only the first table of a watch has columns.
-        let read = |response: &Value, before: &[Column]| Table::read(response, None, before, &Beside::default(), NOW);
-        let first = read(&whole, &[]);
+        let read = |response: &Value, previous_columns: &[Column]| {
+            Table::parse(response, None, previous_columns, &ExtraColumns::default(), NOW)
+        };
+        let first = read(&fleet_table, &[]);
         let later = read(&table(&[], vec![json!(["web", "m1", "6s"])]), &first.columns);
-        let layout = Layout::default().of(&first.columns);
+        let layout = Layout::default().with_columns(&first.columns);
         assert_eq!(layout.row(&later.columns, &later.rows[0], ""), ["web", "m1", "6s"]);
         assert_eq!(read(&table(&[], vec![json!([])]), &first.columns).rows, []);
     }
@@ -242,10 +254,10 @@ mod tests {
     #[test]
     fn kinds_and_events_are_optional_columns() {
         let printed =
-            Table::read(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &Beside::default(), NOW);
-        let layout = Layout { events: true, kind: Some("deployment.apps".to_owned()), ..Layout::default() };
-        let layout = layout.of(&printed.columns);
-        assert_eq!(layout.head(), ["EVENT", "NAME", "CLUSTER"]);
+            Table::parse(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &ExtraColumns::default(), NOW);
+        let layout = Layout { has_event: true, kind: Some("deployment.apps".to_owned()), ..Layout::default() };
+        let layout = layout.with_columns(&printed.columns);
+        assert_eq!(layout.header(), ["EVENT", "NAME", "CLUSTER"]);
         assert_eq!(layout.row(&printed.columns, &printed.rows[0], "ADDED"), ["ADDED", "deployment.apps/web", "m1"]);
     }
 

@@ -1,19 +1,19 @@
 //! Tests of the arguments and the output of `get`.
 
-use super::ask::Answer;
+use super::requests::GetResponse;
 use super::*;
 use clap::Parser;
 use crowsnest_apimachinery::names::Gvr;
 use serde_json::json;
 
 #[derive(Debug, Parser)]
-struct Line {
+struct TestArgs {
     #[command(flatten)]
     get: GetArgs,
 }
 
 fn parse(line: &str) -> Result<GetArgs, String> {
-    let parsed = Line::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
+    let parsed = TestArgs::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
     parsed.map(|args| args.get).map_err(|error| error.to_string())
 }
 
@@ -35,7 +35,7 @@ fn arguments_select_kinds_and_clusters(
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
     let all = args.parse_arguments().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.kind.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, [expected]);
 }
 
@@ -46,7 +46,7 @@ fn arguments_select_kinds_and_clusters(
 #[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
 fn several_kinds_and_names_are_parsed(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
     let all = parse(line).unwrap().parse_arguments().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.kind.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, expected);
 }
 
@@ -79,15 +79,17 @@ async fn files_select_objects() {
     std::fs::write(&file, manifest).unwrap();
     let parse_file = |more: &str| parse(&format!("-f {} {more}", file.display()));
     let named = |word: &str, namespace: Option<&str>| RequestedObject {
-        word: word.to_owned(),
+        kind: word.to_owned(),
         name: Some("web".to_owned()),
         namespace: namespace.map(str::to_owned),
     };
-    let all = parse_file("").unwrap().wanted().await.unwrap();
+    let all = parse_file("").unwrap().requested_objects().await.unwrap();
     assert_eq!(all, [named("Deployment.v1.apps", Some("shop")), named("Service.v1.", None)]);
-    let error = parse_file("-n other").unwrap().wanted().await.unwrap_err().to_string();
+    let error = parse_file("-n other").unwrap().requested_objects().await.unwrap_err().to_string();
     assert!(error.contains("\"shop\" does not match the namespace \"other\""), "{error}");
-    assert!(parse_file("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A requires a KIND"));
+    assert!(
+        parse_file("-A").unwrap().requested_objects().await.unwrap_err().to_string().contains("-A requires a KIND")
+    );
     assert!(parse("pods -f x.yaml").unwrap_err().contains("cannot be used with"));
     assert!(parse("").unwrap_err().contains("<KIND>"));
     assert!(parse("--raw /version").is_ok());
@@ -105,18 +107,18 @@ fn table(rows: &[&str]) -> Value {
 fn printed(line: &str, parts: &[(&str, Value)], named: bool) -> String {
     let args = parse(line).unwrap();
     let kind = Kind { gvr: Gvr::new("", "v1", "pods"), kind: "Pod".to_owned(), namespaced: true };
-    let (namespace, as_table) = (None, args.as_table());
+    let (namespace, as_table) = (None, args.prints_table());
     let with_objects = args.sort_by.is_some();
-    let question = Question { kind, namespace, name: None, labels: None, fields: None, as_table, with_objects };
-    let mut shown = Shown::new(&args, &question, jiff::Timestamp::UNIX_EPOCH);
-    let response = |page: &Value| Answer { pages: vec![page.clone()], ..Answer::default() };
+    let request = GetRequest { kind, namespace, name: None, labels: None, fields: None, as_table, with_objects };
+    let mut printer = Printer::new(&args, &request, jiff::Timestamp::UNIX_EPOCH);
+    let response = |page: &Value| GetResponse { pages: vec![page.clone()], ..GetResponse::default() };
     let mut out = Vec::new();
     if as_table {
-        parts.iter().for_each(|(cluster, page)| shown.add(Some(cluster), &response(page)));
-        shown.flush(&mut out).unwrap();
+        parts.iter().for_each(|(cluster, page)| printer.add(Some(cluster), &response(page)));
+        printer.flush(&mut out).unwrap();
     } else {
         let objects = parts.iter().flat_map(|(cluster, page)| response(page).objects(Some(cluster))).collect();
-        shown.whole(&mut out, objects, named).unwrap();
+        printer.print_all(&mut out, objects, named).unwrap();
     }
     String::from_utf8(out).unwrap()
 }
@@ -176,15 +178,15 @@ fn objects_become_one_document() {
     let list =
         json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web", "namespace": "shop"}}]});
     assert_eq!(printed("pods -o name", &[("m1", list.clone())], false), "m1/shop/pods/web\n");
-    let whole: Value =
+    let document: Value =
         serde_json::from_str(&printed("pods -o json", &[("m1", list.clone()), ("m2", list)], false)).unwrap();
-    let clusters: Vec<&Value> = whole["items"]
+    let clusters: Vec<&Value> = document["items"]
         .as_array()
         .unwrap()
         .iter()
         .map(|item| &item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"])
         .collect();
-    assert_eq!((whole["kind"].as_str(), clusters), (Some("List"), vec![&json!("m1"), &json!("m2")]));
+    assert_eq!((document["kind"].as_str(), clusters), (Some("List"), vec![&json!("m1"), &json!("m2")]));
     assert_eq!(printed("pods -o jsonpath={.items[*].metadata.name}", &[("m1", pod("web"))], false), "web");
     assert_eq!(printed("pod/web -o go-template={{.metadata.name}}", &[("m1", pod("web"))], true), "web");
     let columns =

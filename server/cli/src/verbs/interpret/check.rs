@@ -10,8 +10,8 @@ use super::rules::{RULES, Rule};
 
 const RULER: &str = "-----------------------------------";
 /// Spaces after a column's longest cell.
-const BETWEEN: usize = 3;
-const NARROWEST: usize = 6;
+const COLUMN_SPACING: usize = 3;
+const MIN_COLUMN_WIDTH: usize = 6;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
@@ -26,7 +26,7 @@ struct Widths([usize; 2]);
 
 impl Widths {
     fn grow<'c>(&mut self, column: usize, cells: impl Iterator<Item = &'c str>) -> usize {
-        let longest = cells.map(|cell| cell.chars().count() + BETWEEN).max().unwrap_or_default();
+        let longest = cells.map(|cell| cell.chars().count() + COLUMN_SPACING).max().unwrap_or_default();
         let width = &mut self.0[column];
         *width = (*width).max(longest);
         *width
@@ -35,12 +35,12 @@ impl Widths {
 
 /// Validates all scripts of all documents and prints the errors; true if all are valid.
 pub(super) fn check(documents: &[Document], out: &mut impl Write) -> anyhow::Result<bool> {
-    let mut all_well = true;
-    let mut widths = Widths([NARROWEST; 2]);
+    let mut all_valid = true;
+    let mut widths = Widths([MIN_COLUMN_WIDTH; 2]);
     for document in documents {
-        all_well &= check_one(document, &mut widths, out)?;
+        all_valid &= check_one(document, &mut widths, out)?;
     }
-    Ok(all_well)
+    Ok(all_valid)
 }
 
 fn check_one(document: &Document, widths: &mut Widths, out: &mut impl Write) -> std::io::Result<bool> {

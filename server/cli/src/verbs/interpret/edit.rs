@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::customization;
 use super::files::Document;
-use super::script::{Editable, commented, without_comments};
+use super::script::{Editable, comment_out, without_comments};
 use crate::output::Format;
 use crate::output::terminal;
 
 const RESOURCE: &str = "resourceinterpretercustomizations";
-const HEAD: &str =
-    "Edit the scripts below. Lines that begin with -- are left out, and what is saved without a change is not written.
-A text that cannot be read comes back here and says why.
+const HEADER: &str =
+    "Edit the scripts below. Lines that begin with -- are ignored. If the file is not changed, nothing is written.
+If the file is invalid, the editor opens it again with the error.
 ";
 /// Environment variables that name the editor, in order of precedence.
 const EDITORS: [&str; 2] = ["KUBE_EDITOR", "EDITOR"];
@@ -35,19 +35,19 @@ impl Draft {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let wrong = || format!("writing {}", path.display());
-        options.open(&path).and_then(|mut file| file.write_all(text.as_bytes())).with_context(wrong)?;
+        let context = || format!("cannot write {}", path.display());
+        options.open(&path).and_then(|mut file| file.write_all(text.as_bytes())).with_context(context)?;
         Ok(Self { path })
     }
 
     /// Opens the editor and returns the edited text.
     fn edit(&self) -> anyhow::Result<String> {
-        let named = EDITORS.iter().filter_map(|name| std::env::var(name).ok()).find(|editor| !editor.is_empty());
-        let editor = named.unwrap_or_else(|| "vi".to_owned());
-        let wrong = || format!("there was a problem with the editor {editor:?}");
-        let status = command(&editor, &self.path).status().with_context(wrong)?;
+        let configured = EDITORS.iter().filter_map(|name| std::env::var(name).ok()).find(|editor| !editor.is_empty());
+        let editor = configured.unwrap_or_else(|| "vi".to_owned());
+        let failure = || format!("there was a problem with the editor {editor:?}");
+        let status = command(&editor, &self.path).status().with_context(failure)?;
         if !status.success() {
-            bail!("{}", wrong());
+            bail!("{}", failure());
         }
         std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
     }
@@ -61,7 +61,8 @@ impl Draft {
     }
 }
 
-/// An editor command with arguments is split at spaces; with quotes it is run by the shell.
+/// The command that opens a file in the editor. An editor with quotes or backslashes is run by the shell; others are
+/// split at spaces.
 fn command(editor: &str, file: &Path) -> Command {
     if editor.contains(['"', '\'', '\\']) {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
@@ -82,17 +83,17 @@ pub(super) fn edit(
     output: Option<Format>,
 ) -> anyhow::Result<ExitCode> {
     let document = match documents.len() {
-        0 => created(names)?,
+        0 => new_document(names)?,
         1 => documents.remove(0),
         _ => bail!("only one customization can be edited"),
     };
-    let old = Editable::of(&customization(&document)?);
-    let Some(new) = by_user(&old, docs)? else {
+    let old = Editable::from_customization(&customization(&document)?);
+    let Some(new) = edit_until_valid(&old, docs)? else {
         writeln!(terminal::stderr(), "Edit cancelled, no changes made.")?;
         return Ok(ExitCode::SUCCESS);
     };
-    let body = with(document.body, &new)?;
-    let text = if document.is_json { format!("{body:#}\n") } else { yaml::written(&body) };
+    let body = set_edited_fields(document.body, &new)?;
+    let text = if document.is_json { format!("{body:#}\n") } else { yaml::to_yaml(&body) };
     let mut out = std::io::stdout().lock();
     match &document.path {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
@@ -106,8 +107,8 @@ pub(super) fn edit(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new customization for an empty file.
-fn created(names: &[String]) -> anyhow::Result<Document> {
+/// An empty customization for a new or empty file.
+fn new_document(names: &[String]) -> anyhow::Result<Document> {
     let [name] = names else {
         bail!("no customizations found. If you want to create a new one, please set only one file with '-f'");
     };
@@ -119,21 +120,21 @@ fn created(names: &[String]) -> anyhow::Result<Document> {
     Ok(Document { source: name.clone(), path, is_json: false, body })
 }
 
-/// Opens the editor until the scripts are valid; `None` if nothing changed.
-fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
-    let mut head = HEAD.to_owned();
-    let mut text = old.print(docs);
-    let mut refused: Option<Draft> = None;
+/// Opens the editor until the scripts are valid. Returns `None` if nothing changed.
+fn edit_until_valid(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
+    let mut header = HEADER.to_owned();
+    let mut text = old.render(docs);
+    let mut rejected_draft: Option<Draft> = None;
     loop {
-        let draft = Draft::write(&(commented(&head) + &text))?;
+        let draft = Draft::write(&(comment_out(&header) + &text))?;
         let edited = match draft.edit() {
             Ok(edited) => edited,
             Err(error) => {
-                refused.as_ref().unwrap_or(&draft).keep()?;
+                rejected_draft.as_ref().unwrap_or(&draft).keep()?;
                 return Err(error);
             }
         };
-        if let Some(last) = refused.take() {
+        if let Some(last) = rejected_draft.take() {
             if without_comments(&edited) == text {
                 draft.keep()?;
                 last.remove()?;
@@ -141,23 +142,23 @@ fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
             }
             last.remove()?;
         }
-        match old.read(&edited) {
+        match old.parse(&edited) {
             Ok(new) => {
                 draft.remove()?;
                 return Ok((new != *old).then_some(new));
             }
             Err(error) => {
                 writeln!(terminal::stderr(), "error: {RESOURCE} {:?} is invalid", old.name)?;
-                head = format!("{HEAD}\n{RESOURCE} {:?} was not valid: {error}\n", old.name);
+                header = format!("{HEADER}\n{RESOURCE} {:?} was not valid: {error}\n", old.name);
                 text = without_comments(&edited);
-                refused = Some(draft);
+                rejected_draft = Some(draft);
             }
         }
     }
 }
 
-/// The document with the edited spec and name.
-fn with(mut body: Value, new: &Editable) -> anyhow::Result<Value> {
+/// Replaces the spec and the name of a document with the edited ones.
+fn set_edited_fields(mut body: Value, new: &Editable) -> anyhow::Result<Value> {
     let spec = serde_json::to_value(&new.spec).context("cannot encode the customization")?;
     let fields = body.as_object_mut().context("the customization is not an object")?;
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));

@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 }
 
 /// The interpreter to run.
-pub(super) enum Tried<'c> {
+pub(super) enum InterpreterSource<'c> {
     Customizations(&'c [ResourceInterpreterCustomization]),
     BuiltIn,
 }
@@ -53,7 +53,11 @@ impl Arguments {
     }
 }
 
-pub(super) async fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Arguments) -> anyhow::Result<Results> {
+pub(super) async fn execute(
+    rule: &Rule,
+    source: &InterpreterSource<'_>,
+    arguments: &Arguments,
+) -> anyhow::Result<Results> {
     let object = match rule.operation {
         Operation::Retain => {
             let desired = arguments.desired()?;
@@ -61,13 +65,13 @@ pub(super) async fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Argument
         }
         _ => arguments.object()?,
     };
-    match tried {
-        Tried::Customizations(customizations) => scripted(rule, customizations, object, arguments),
-        Tried::BuiltIn => built_in(rule, object, arguments).await,
+    match source {
+        InterpreterSource::Customizations(customizations) => run_scripts(rule, customizations, object, arguments),
+        InterpreterSource::BuiltIn => run_default(rule, object, arguments).await,
     }
 }
 
-fn scripted(
+fn run_scripts(
     rule: &Rule,
     customizations: &[ResourceInterpreterCustomization],
     object: &Value,
@@ -75,7 +79,7 @@ fn scripted(
 ) -> anyhow::Result<Results> {
     let interpreter = Interpreter::new(Gates::default());
     for customization in customizations {
-        interpreter.learn(customization.metadata.name.as_deref().unwrap_or_default(), Some(customization));
+        interpreter.set_customization(customization.metadata.name.as_deref().unwrap_or_default(), Some(customization));
     }
     let scripts = interpreter.scripts_for(object, &rule.operation);
     let Some(script) = scripts.first() else { bail!("rule is not enabled") };
@@ -97,13 +101,13 @@ fn scripted(
             for script in &scripts {
                 needed.extend(declarative::dependencies(script, object)?);
             }
-            vec![("dependencies", json!(dependencies::in_order(needed)))]
+            vec![("dependencies", json!(dependencies::sort_and_deduplicate(needed)))]
         }
         Operation::All | Operation::Prune | Operation::Other(_) => bail!("rule is not enabled"),
     })
 }
 
-async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
+async fn run_default(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
     // With components enabled, the interpreter does not compute replicas.
     let components = rule.operation == Operation::InterpretComponent;
     let gates = Gates { multiple_pod_templates_scheduling: components, ..Gates::default() };
@@ -153,7 +157,7 @@ pub(super) fn print(
     };
     for (index, (name, value)) in results.iter().enumerate() {
         writeln!(out, "---\n# [{}/{}] {name}:", index + 1, results.len())?;
-        out.write_all(yaml::written(value).as_bytes())?;
+        out.write_all(yaml::to_yaml(value).as_bytes())?;
     }
     Ok(())
 }

@@ -8,12 +8,14 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 pub(crate) const STANDARD_INPUT: &str = "-";
-/// File extensions read from folders; files named directly may have any.
+/// Extensions of the files that are read from folders. Files that are named directly can have any extension.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
-const TRIES: usize = 3;
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// Number of attempts to download a URL.
+const MAX_ATTEMPTS: usize = 3;
+/// Time between these attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Connect and read timeout for URLs.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A document with its source.
 #[derive(Debug)]
@@ -36,10 +38,10 @@ pub(crate) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Ve
         } else if name.starts_with("http://") || name.starts_with("https://") {
             documents.extend(parse(name, None, fetch(name).await?)?);
         } else {
-            for path in matching(name)?.iter().map(|path| files_in(path, recursive)) {
+            for path in expand_pattern(name)?.iter().map(|path| files_in(path, recursive)) {
                 for path in path? {
                     let source = path.display().to_string();
-                    let bytes = std::fs::read(&path).with_context(|| source.clone())?;
+                    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {source}"))?;
                     documents.extend(parse(&source, Some(&path), bytes)?);
                 }
             }
@@ -48,9 +50,9 @@ pub(crate) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Ve
     Ok(documents)
 }
 
-/// The existing path of this name, or the matches of a glob pattern with Go's syntax: `*`, `?` and `[a-z]` within a
-/// path segment.
-fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the path itself if it exists, or the matches of a glob pattern with Go's syntax: `*`, `?` and `[a-z]` within
+/// a path segment.
+fn expand_pattern(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     if std::fs::symlink_metadata(name).is_ok() {
         return Ok(vec![PathBuf::from(name)]);
     }
@@ -65,7 +67,7 @@ fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The file itself, or the files of a folder sorted by name.
+/// Returns the file itself, or the JSON and YAML files of a folder, sorted by name.
 fn files_in(path: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
     match path.metadata() {
         Ok(found) if !found.is_dir() => return Ok(vec![path.to_owned()]),
@@ -74,14 +76,15 @@ fn files_in(path: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
         Err(error) => return Err(error).with_context(|| format!("the path {path:?} cannot be accessed")),
     }
     let mut found = Vec::new();
-    walk(path, recursive, &mut found).with_context(|| format!("error reading {path:?}"))?;
+    collect_files(path, recursive, &mut found).with_context(|| format!("error reading {path:?}"))?;
     if found.is_empty() {
         bail!("error reading [{}]: recognized file extensions are [.json .yaml .yml]", path.display());
     }
     Ok(found)
 }
 
-fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// Adds the JSON and YAML files of a folder, and of its subfolders if `recursive`.
+fn collect_files(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
     paths.sort();
@@ -89,7 +92,7 @@ fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Re
         // Links to folders are not followed; they may form a cycle.
         if path.symlink_metadata()?.is_dir() {
             if recursive {
-                walk(&path, recursive, found)?;
+                collect_files(&path, recursive, found)?;
             }
         } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)) {
             found.push(path);
@@ -98,13 +101,13 @@ fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Re
     Ok(())
 }
 
-/// Downloads a URL; server errors are retried.
+/// Downloads a URL. Connection errors and 5xx responses are retried.
 async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
-    let client = reqwest::Client::builder().connect_timeout(LONGEST_SILENCE).read_timeout(LONGEST_SILENCE).build()?;
-    let mut problem = anyhow!("{url} was not requested");
-    for attempt in 0..TRIES {
+    let client = reqwest::Client::builder().connect_timeout(READ_TIMEOUT).read_timeout(READ_TIMEOUT).build()?;
+    let mut last_error = anyhow!("{url} was not requested");
+    for attempt in 0..MAX_ATTEMPTS {
         if attempt > 0 {
-            tokio::time::sleep(BETWEEN_TRIES).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         match client.get(url).send().await {
             Ok(response) if response.status() == reqwest::StatusCode::OK => {
@@ -112,27 +115,27 @@ async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
             }
             Ok(response) => {
                 let status = response.status();
-                problem =
+                last_error =
                     anyhow!("unable to read URL {url:?}, server reported {status}, status code={}", status.as_u16());
                 if !status.is_server_error() {
                     break;
                 }
             }
-            Err(error) => problem = anyhow::Error::new(error).context(format!("Get {url:?}")),
+            Err(error) => last_error = anyhow::Error::new(error).context(format!("Get {url:?}")),
         }
     }
-    Err(problem)
+    Err(last_error)
 }
 
 /// Parses the documents of a text; empty ones are skipped.
 pub(crate) fn parse(source: &str, path: Option<&Path>, bytes: Vec<u8>) -> anyhow::Result<Vec<Document>> {
-    let wrong = || format!("error parsing {source}");
-    let text = String::from_utf8(bytes).with_context(wrong)?;
+    let context = || format!("error parsing {source}");
+    let text = String::from_utf8(bytes).with_context(context)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let is_json = text.trim_start().starts_with('{');
     let bodies: Vec<Value> = match is_json {
-        true => serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().with_context(wrong)?,
-        false => serde_saphyr::from_multiple(text).with_context(wrong)?,
+        true => serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().with_context(context)?,
+        false => serde_saphyr::from_multiple(text).with_context(context)?,
     };
     let document = |body| Document { source: source.to_owned(), path: path.map(Path::to_owned), is_json, body };
     Ok(bodies.into_iter().filter(|body| !body.is_null()).map(document).collect())
@@ -152,8 +155,8 @@ mod tests {
         assert_eq!(bodies("a: 1\n---\n---\nb: [2]\n"), [json!({"a": 1}), json!({"b": [2]})]);
         assert_eq!(bodies("{\"a\": 1}\n{\"b\": [2]}"), [json!({"a": 1}), json!({"b": [2]})]);
         assert!(bodies("").is_empty() && bodies("# nothing\n").is_empty());
-        let refused = parse("x.yaml", None, b"a: [".to_vec()).unwrap_err();
-        assert!(format!("{refused:#}").starts_with("error parsing x.yaml: "), "{refused:#}");
+        let error = parse("x.yaml", None, b"a: [".to_vec()).unwrap_err();
+        assert!(format!("{error:#}").starts_with("error parsing x.yaml: "), "{error:#}");
     }
 
     #[test]
@@ -171,7 +174,8 @@ mod tests {
         assert_eq!(names(folder.path(), true), ["a.json", "b.yaml", "below/d.yml"]);
         assert_eq!(names(&folder.path().join("c.txt"), false), ["c.txt"]);
         let matched = |pattern: &str| {
-            let found = matching(&folder.path().join(pattern).display().to_string()).map_err(|error| error.to_string());
+            let found =
+                expand_pattern(&folder.path().join(pattern).display().to_string()).map_err(|error| error.to_string());
             found.map(|found| found.iter().filter_map(|path| Some(path.file_name()?.display().to_string())).collect())
         };
         let some = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>());

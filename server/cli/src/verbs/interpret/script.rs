@@ -21,21 +21,21 @@ pub(super) struct Editable {
 /// A line outside of any script.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected line {0:?}")]
-pub(super) struct Unexpected(String);
+pub(super) struct UnexpectedLine(String);
 
 impl Editable {
-    pub(super) fn of(customization: &ResourceInterpreterCustomization) -> Self {
+    pub(super) fn from_customization(customization: &ResourceInterpreterCustomization) -> Self {
         let name = customization.metadata.name.clone().unwrap_or_default();
         Self { name, spec: customization.spec.clone() }
     }
 
-    pub(super) fn print(&self, docs: bool) -> String {
+    pub(super) fn render(&self, docs: bool) -> String {
         let target = &self.spec.target;
         let mut text = format!("{NAME} {}\n{API_VERSION} {}\n{KIND} {}\n", self.name, target.api_version, target.kind);
         for rule in &RULES {
             text.push_str(&format!("{RULE} {}\n", rule.name()));
             if docs {
-                text.push_str(&commented(rule.doc));
+                text.push_str(&comment_out(rule.doc));
             }
             let script = rule.script(&self.spec.customizations).unwrap_or_default();
             text.push_str(script);
@@ -47,47 +47,47 @@ impl Editable {
     }
 
     /// Parses the edited text. Unchanged scripts keep their exact text.
-    pub(super) fn read(&self, text: &str) -> Result<Self, Unexpected> {
-        let mut read = Self { name: self.name.clone(), spec: ResourceInterpreterCustomizationSpec::default() };
+    pub(super) fn parse(&self, text: &str) -> Result<Self, UnexpectedLine> {
+        let mut parsed = Self { name: self.name.clone(), spec: ResourceInterpreterCustomizationSpec::default() };
         let mut current: Option<(&Rule, String)> = None;
         for line in text.lines() {
             let trimmed = line.trim();
             let marked = |mark: &str| trimmed.strip_prefix(mark).map(|value| value.trim().to_owned());
             if let Some(name) = marked(NAME) {
-                read.name = name;
+                parsed.name = name;
             } else if let Some(api_version) = marked(API_VERSION) {
-                read.spec.target.api_version = api_version;
+                parsed.spec.target.api_version = api_version;
             } else if let Some(kind) = marked(KIND) {
-                read.spec.target.kind = kind;
+                parsed.spec.target.kind = kind;
             } else if let Some(name) = marked(RULE) {
                 if let Some(rule) = RULES.iter().find(|rule| rule.name() == name) {
-                    self.take(current.replace((rule, String::new())), &mut read);
+                    self.finish_script(current.replace((rule, String::new())), &mut parsed);
                 }
             } else if !trimmed.starts_with(COMMENT) {
                 match &mut current {
                     Some((_, script)) => *script += &format!("{line}\n"),
                     None if trimmed.is_empty() => {}
-                    None => return Err(Unexpected(line.to_owned())),
+                    None => return Err(UnexpectedLine(line.to_owned())),
                 }
             }
         }
-        self.take(current, &mut read);
-        Ok(read)
+        self.finish_script(current, &mut parsed);
+        Ok(parsed)
     }
 
-    fn take(&self, read: Option<(&Rule, String)>, into: &mut Self) {
-        let Some((rule, script)) = read else { return };
+    fn finish_script(&self, script: Option<(&Rule, String)>, into: &mut Self) {
+        let Some((rule, script)) = script else { return };
         let old = rule.script(&self.spec.customizations).unwrap_or_default();
         // Comments were stripped for editing, so they do not count as a change.
-        let same = without_comments(old).trim_end() == script.trim_end();
-        let script = if same { old.to_owned() } else { script };
+        let is_unchanged = without_comments(old).trim_end() == script.trim_end();
+        let script = if is_unchanged { old.to_owned() } else { script };
         let script = if script.trim().is_empty() { String::new() } else { script };
         rule.set_script(&mut into.spec.customizations, script);
     }
 }
 
 /// Prefixes each line with the comment marker.
-pub(super) fn commented(text: &str) -> String {
+pub(super) fn comment_out(text: &str) -> String {
     text.lines().map(|line| format!("{COMMENT} {line}").trim_end().to_owned() + "\n").collect()
 }
 
@@ -111,7 +111,7 @@ mod tests {
                 "healthInterpretation": {"luaScript": "function InterpretHealth()\n  return true\nend\n"},
             },
         }});
-        Editable::of(&serde_json::from_value(customization).unwrap())
+        Editable::from_customization(&serde_json::from_value(customization).unwrap())
     }
 
     #[rstest]
@@ -119,15 +119,15 @@ mod tests {
     #[case(true)]
     fn unchanged_scripts_are_kept(#[case] docs: bool) {
         let editable = editable();
-        let text = editable.print(docs);
-        assert_eq!(editable.read(&text), Ok(editable.clone()), "{text}");
-        assert_eq!(editable.read(&without_comments(&text)), Ok(editable));
+        let text = editable.render(docs);
+        assert_eq!(editable.parse(&text), Ok(editable.clone()), "{text}");
+        assert_eq!(editable.parse(&without_comments(&text)), Ok(editable));
         assert_eq!(text.contains("-- Returns true if a member's object is healthy.\n"), docs);
     }
 
     #[test]
     fn text_contains_target_and_rules() {
-        let text = editable().print(false);
+        let text = editable().render(false);
         let head =
             "---@name: c\n---@apiVersion: apps/v1\n---@kind: Deployment\n---@rule: Retain\nfunction Retain(d, o)\n";
         assert!(text.starts_with(head), "{text}");
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn edited_scripts_are_applied() {
-        let text = editable().print(false).replace("return true", "return false");
+        let text = editable().render(false).replace("return true", "return false");
         let text = text.replace("function Retain(d, o)\n  -- as it is\n  return d\nend\n", "");
         let text = text
             .replace("---@rule: ReviseReplica\n", "---@rule: ReviseReplica\nfunction ReviseReplica(o) return o end\n");
-        let read = editable().read(&text).unwrap().spec.customizations;
+        let read = editable().parse(&text).unwrap().spec.customizations;
         let scripts = json!(read);
         assert_eq!(
             scripts,
@@ -153,6 +153,6 @@ mod tests {
 
     #[test]
     fn lines_before_the_first_rule_are_rejected() {
-        assert_eq!(editable().read("---@name: c\nreturn 1\n"), Err(Unexpected("return 1".to_owned())));
+        assert_eq!(editable().parse("---@name: c\nreturn 1\n"), Err(UnexpectedLine("return 1".to_owned())));
     }
 }

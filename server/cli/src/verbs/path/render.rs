@@ -24,55 +24,61 @@ impl Branches {
     }
 }
 
-/// The steps of each path of an answer.
-pub(crate) fn sequences(answer: &Value) -> Vec<Vec<Step>> {
+/// The steps of each path of a response.
+pub(crate) fn sequences(response: &Value) -> Vec<Vec<Step>> {
     let sequence = |path: &Value| {
         let edges = numbers(path, "/edges").into_iter().map(Some);
         [None].into_iter().chain(edges).zip(numbers(path, "/nodes")).collect()
     };
-    list(answer, "/paths").iter().map(sequence).collect()
+    list(response, "/paths").iter().map(sequence).collect()
 }
 
 /// The steps from the first object to each object that depends on it.
-pub(crate) fn reached(answer: &Value) -> Vec<Vec<Step>> {
-    let mut of: BTreeMap<usize, Vec<Step>> = BTreeMap::from([(0, vec![(None, 0)])]);
-    for one in list(answer, "/reached") {
+pub(crate) fn dependent_sequences(response: &Value) -> Vec<Vec<Step>> {
+    let mut steps_to: BTreeMap<usize, Vec<Step>> = BTreeMap::from([(0, vec![(None, 0)])]);
+    for one in list(response, "/reached") {
         let (node, edge) = (number(one, "node"), number(one, "edge"));
-        let ends = list(answer, "/edges").get(edge).map(|edge| (number(edge, "from"), number(edge, "to")));
+        let ends = list(response, "/edges").get(edge).map(|edge| (number(edge, "from"), number(edge, "to")));
         let before = ends.map_or(0, |(from, to)| if from == node { to } else { from });
-        let mut steps = of.get(&before).cloned().unwrap_or_default();
+        let mut steps = steps_to.get(&before).cloned().unwrap_or_default();
         steps.push((Some(edge), node));
-        of.insert(node, steps);
+        steps_to.insert(node, steps);
     }
-    let mut sequences: Vec<Vec<Step>> = of.into_values().collect();
+    let mut sequences: Vec<Vec<Step>> = steps_to.into_values().collect();
     sequences.sort_by_key(|steps| steps.iter().map(|(_, node)| *node).collect::<Vec<_>>());
     sequences
 }
 
 /// Prints sequences of steps as a tree.
-pub(crate) fn tree(answer: &Value, sequences: Vec<Vec<Step>>) -> String {
+pub(crate) fn tree(response: &Value, sequences: Vec<Vec<Step>>) -> String {
     let mut branches = Branches::default();
     sequences.iter().for_each(|steps| branches.add(steps));
     let mut out = String::new();
-    print(answer, &branches, None, 0, &mut out);
+    print_branches(response, &branches, None, 0, &mut out);
     out
 }
 
-fn print(answer: &Value, Branches(branches, order): &Branches, before: Option<usize>, depth: usize, out: &mut String) {
+fn print_branches(
+    response: &Value,
+    Branches(branches, order): &Branches,
+    before: Option<usize>,
+    depth: usize,
+    out: &mut String,
+) {
     for step in order {
         let (edge, node) = *step;
-        let arrow = edge.and_then(|edge| list(answer, "/edges").get(edge)).map(|edge| arrow(edge, before));
+        let arrow = edge.and_then(|edge| list(response, "/edges").get(edge)).map(|edge| format_edge(edge, before));
         let (arrow, via) = arrow.unwrap_or_default();
-        let line = format!("{:indent$}{arrow}{}{via}", "", name(answer, node), indent = depth * 2);
+        let line = format!("{:indent$}{arrow}{}{via}", "", node_label(response, node), indent = depth * 2);
         let _ = writeln!(out, "{}", line.trim_end());
         if let Some(next) = branches.get(step) {
-            print(answer, next, Some(node), depth + 1, out);
+            print_branches(response, next, Some(node), depth + 1, out);
         }
     }
 }
 
 /// The arrow of an edge as seen from a node, and the fields that state the edge.
-fn arrow(edge: &Value, before: Option<usize>) -> (String, String) {
+fn format_edge(edge: &Value, before: Option<usize>) -> (String, String) {
     let kind = text(edge, "/type");
     let forward = before == Some(number(edge, "from"));
     let arrow = if forward { format!("-{kind}-> ") } else { format!("<-{kind}- ") };
@@ -82,8 +88,8 @@ fn arrow(edge: &Value, before: Option<usize>) -> (String, String) {
 }
 
 /// `member1 Deployment shop/web Running`
-fn name(answer: &Value, node: usize) -> String {
-    let Some(node) = list(answer, "/nodes").get(node) else { return "<unknown>".to_owned() };
+fn node_label(response: &Value, node: usize) -> String {
+    let Some(node) = list(response, "/nodes").get(node) else { return "<unknown>".to_owned() };
     let namespace = text(node, "/namespace");
     let gap = if namespace.is_empty() { "" } else { "/" };
     let name = format!("{} {} {namespace}{gap}{}", text(node, "/cluster"), text(node, "/kind"), text(node, "/name"));
@@ -94,20 +100,20 @@ fn name(answer: &Value, node: usize) -> String {
 }
 
 /// Nodes and edges in Graphviz's language.
-pub(crate) fn dot(answer: &Value) -> String {
+pub(crate) fn dot(response: &Value) -> String {
     let mut out = "digraph paths {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
-    for nth in 0..list(answer, "/nodes").len() {
-        let _ = writeln!(out, "  n{nth} [label={}];", quoted(&name(answer, nth)));
+    for nth in 0..list(response, "/nodes").len() {
+        let _ = writeln!(out, "  n{nth} [label={}];", quote(&node_label(response, nth)));
     }
-    for edge in list(answer, "/edges") {
+    for edge in list(response, "/edges") {
         let (from, to) = (number(edge, "from"), number(edge, "to"));
-        let _ = writeln!(out, "  n{from} -> n{to} [label={}];", quoted(text(edge, "/type")));
+        let _ = writeln!(out, "  n{from} -> n{to} [label={}];", quote(text(edge, "/type")));
     }
     out.push_str("}\n");
     out
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
@@ -124,7 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer() -> Value {
+    fn response() -> Value {
         let node = |kind: &str, name: &str| json!({"cluster": "m1", "kind": kind, "namespace": "shop", "name": name});
         json!({
             "nodes": [node("Secret", "db"), node("Deployment", "web"), node("ReplicaSet", "web-1"), node("ReplicaSet", "web-2"),
@@ -140,19 +146,19 @@ mod tests {
 
     #[test]
     fn paths_share_their_beginnings() {
-        let answer = answer();
-        assert_eq!(tree(&answer, sequences(&answer)), format!("{TREE}m1 Node n\"1 [Ready]\n"));
+        let response = response();
+        assert_eq!(tree(&response, sequences(&response)), format!("{TREE}m1 Node n\"1 [Ready]\n"));
     }
 
     #[test]
     fn dependents_are_below_their_dependency() {
-        let answer = answer();
-        assert_eq!(tree(&answer, reached(&answer)), TREE);
+        let response = response();
+        assert_eq!(tree(&response, dependent_sequences(&response)), TREE);
     }
 
     #[test]
     fn graphs_are_quoted() {
-        let dot = dot(&answer());
+        let dot = dot(&response());
         assert!(dot.contains("  n4 [label=\"m1 Node n\\\"1 [Ready]\"];\n"), "{dot}");
         assert!(dot.contains("  n1 -> n0 [label=\"USES\"];\n"), "{dot}");
     }

@@ -22,12 +22,12 @@ fn plans_match_their_golden(#[case] plan: &str, #[case] expected: &str) {
 
 #[rstest]
 #[case(include_str!("moved.yaml"), false, false, 0)]
-#[case(include_str!("moved.yaml"), true, false, CHANGED)]
+#[case(include_str!("moved.yaml"), true, false, EXIT_CHANGED)]
 #[case(include_str!("nowhere.yaml"), true, true, 1)]
-#[case(include_str!("nobody.yaml"), true, false, PARTIAL)]
+#[case(include_str!("nobody.yaml"), true, false, EXIT_PARTIAL)]
 #[case(include_str!("nobody.yaml"), true, true, 0)]
 fn exit_codes_match_the_plan(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
-    assert_eq!(code(&status(plan), fail, allow), expected);
+    assert_eq!(exit_code(&status(plan), fail, allow), expected);
 }
 
 #[rstest]
@@ -39,8 +39,8 @@ fn exit_codes_match_the_plan(#[case] plan: &str, #[case] fail: bool, #[case] all
 #[case("Widget", None, "", Err("no matches for kind \"Widget\" in version \"v1\""))]
 fn objects_get_the_default_namespace(
     #[case] kind: &str,
-    #[case] wanted: Option<&str>,
-    #[case] has: &str,
+    #[case] requested: Option<&str>,
+    #[case] own: &str,
     #[case] expected: Result<&str, &str>,
 ) {
     let resource = |kind: &str, namespaced| ApiResource {
@@ -59,10 +59,10 @@ fn objects_get_the_default_namespace(
         ..Default::default()
     };
     let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}});
-    if !has.is_empty() {
-        object["metadata"]["namespace"] = has.into();
+    if !own.is_empty() {
+        object["metadata"]["namespace"] = own.into();
     }
-    match (set_namespace(&mut object, &served, wanted, "default"), expected) {
+    match (set_namespace(&mut object, &served, requested, "default"), expected) {
         (Ok(()), Ok(namespace)) => assert_eq!(text(&object, "/metadata/namespace"), namespace),
         (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
         (got, expected) => panic!("{got:?} is not {expected:?}"),

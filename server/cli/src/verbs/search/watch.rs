@@ -8,23 +8,23 @@ use anyhow::{Context, anyhow, bail};
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 
-use super::{SearchArgs, called, heads, path, print_warnings, row};
+use super::{SearchArgs, api_path, headers, hit_name, print_warnings, row};
 use crate::columns::Widths;
-use crate::event_stream::{self as events, Events, Lines};
+use crate::event_stream::{self, EventParser, Lines};
 use crate::output::Format;
 use crate::output::terminal;
 
 /// State of the watch.
-struct Watched<'a> {
+struct SearchWatch<'a> {
     args: &'a SearchArgs,
     query: &'a str,
     widths: Widths,
     /// The hit printed last, by name.
-    known: BTreeMap<String, Value>,
+    printed_hits: BTreeMap<String, Value>,
     /// Hits of the current connection, until the initial search is complete.
-    found: Option<BTreeMap<String, Value>>,
-    head: bool,
-    first: bool,
+    current_hits: Option<BTreeMap<String, Value>>,
+    needs_header: bool,
+    is_first: bool,
 }
 
 pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
@@ -34,11 +34,12 @@ pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<Exi
         );
     }
     let client = args.connection.client().await?;
-    let widths = if args.color.painted() { Widths::painted(&heads(args.is_wide())) } else { Widths::default() };
-    let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
-    let mut watched = Watched { args, query, widths, known, found: None, head, first };
-    let path = path("query", query, &format!("&limit={}&watch=true", args.limit));
-    events::follow(&client, &path, async |lines| watched.read(lines).await).await
+    let widths =
+        if args.color.is_enabled() { Widths::with_colors(&headers(args.is_wide())) } else { Widths::default() };
+    let (printed_hits, needs_header, is_first) = (BTreeMap::new(), !args.no_headers, true);
+    let mut watch = SearchWatch { args, query, widths, printed_hits, current_hits: None, needs_header, is_first };
+    let path = api_path("query", query, &format!("&limit={}&watch=true", args.limit));
+    event_stream::follow(&client, &path, async |lines| watch.read(lines).await).await
 }
 
 impl SearchArgs {
@@ -47,20 +48,20 @@ impl SearchArgs {
     }
 }
 
-impl Watched<'_> {
+impl SearchWatch<'_> {
     /// Reads one connection to its end; true if the initial search was complete.
     async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
-        let mut events = Events::default();
-        self.found = Some(BTreeMap::new());
+        let mut parser = EventParser::default();
+        self.current_hits = Some(BTreeMap::new());
         loop {
             let line = match lines.try_next().await {
                 Ok(Some(line)) => line,
-                Ok(None) | Err(_) => return Ok(self.found.is_none()),
+                Ok(None) | Err(_) => return Ok(self.current_hits.is_none()),
             };
-            if let Some((name, data)) = events.line(&line) {
+            if let Some((name, data)) = parser.push_line(&line) {
                 let data: Value =
                     serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
-                if self.event(&mut terminal::stdout(), &mut terminal::stderr(), &name, data)? {
+                if self.handle_message(&mut terminal::stdout(), &mut terminal::stderr(), &name, data)? {
                     return Ok(true);
                 }
             }
@@ -68,24 +69,30 @@ impl Watched<'_> {
     }
 
     /// Processes a message; true if the search must be started again.
-    fn event(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: Value) -> anyhow::Result<bool> {
+    fn handle_message(
+        &mut self,
+        out: &mut impl Write,
+        err: &mut impl Write,
+        name: &str,
+        data: Value,
+    ) -> anyhow::Result<bool> {
         match name {
             "matches" => {
                 let Value::Array(hits) = data else { return Ok(false) };
                 for hit in hits {
-                    if let Some(found) = &mut self.found {
-                        found.insert(called(&hit), hit.clone());
+                    if let Some(current_hits) = &mut self.current_hits {
+                        current_hits.insert(hit_name(&hit), hit.clone());
                     }
-                    self.hit(out, hit)?;
+                    self.print_hit(out, hit)?;
                 }
             }
-            "changed" => self.hit(out, data)?,
-            "left" => self.remove_hit(err, &called(&data))?,
+            "changed" => self.print_hit(out, data)?,
+            "left" => self.remove_hit(err, &hit_name(&data))?,
             "done" => {
                 // Hits that disappeared while the connection was interrupted.
-                if let Some(found) = self.found.take() {
+                if let Some(current_hits) = self.current_hits.take() {
                     let removed: Vec<String> =
-                        self.known.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
+                        self.printed_hits.keys().filter(|name| !current_hits.contains_key(*name)).cloned().collect();
                     removed.iter().try_for_each(|name| self.remove_hit(err, name))?;
                 }
             }
@@ -103,39 +110,39 @@ impl Watched<'_> {
     }
 
     fn remove_hit(&mut self, err: &mut impl Write, name: &str) -> io::Result<()> {
-        match self.known.remove(name) {
+        match self.printed_hits.remove(name) {
             Some(_) => writeln!(err, "- {name}"),
             None => Ok(()),
         }
     }
 
-    fn hit(&mut self, out: &mut impl Write, hit: Value) -> anyhow::Result<()> {
-        let name = called(&hit);
-        if self.known.get(&name).is_some_and(|known| same(known, &hit)) {
+    fn print_hit(&mut self, out: &mut impl Write, hit: Value) -> anyhow::Result<()> {
+        let name = hit_name(&hit);
+        if self.printed_hits.get(&name).is_some_and(|printed| is_same_hit(printed, &hit)) {
             return Ok(());
         }
         match &self.args.output {
             Format::Table | Format::Wide => {
                 let wide = self.args.is_wide();
-                let head = std::mem::take(&mut self.head).then(|| heads(wide));
+                let head = std::mem::take(&mut self.needs_header).then(|| headers(wide));
                 let rows: Vec<Vec<String>> =
                     head.into_iter().chain([row(&hit, wide, jiff::Timestamp::now())]).collect();
                 self.widths.write(out, &rows)?;
             }
             format => {
-                let head = std::mem::take(&mut self.first) && !self.args.no_headers;
-                format.next(out, &hit, head, called)?;
+                let head = std::mem::take(&mut self.is_first) && !self.args.no_headers;
+                format.print_next(out, &hit, head, hit_name)?;
             }
         }
         out.flush()?;
-        self.known.insert(name, hit);
+        self.printed_hits.insert(name, hit);
         Ok(())
     }
 }
 
 /// Compares hits without score and matched fields.
-fn same(one: &Value, other: &Value) -> bool {
-    let shown = |hit: &Value| {
+fn is_same_hit(one: &Value, other: &Value) -> bool {
+    let comparable = |hit: &Value| {
         let mut hit = hit.clone();
         if let Some(fields) = hit.as_object_mut() {
             fields.remove("score");
@@ -143,7 +150,7 @@ fn same(one: &Value, other: &Value) -> bool {
         }
         hit
     };
-    shown(one) == shown(other)
+    comparable(one) == comparable(other)
 }
 
 #[cfg(test)]
@@ -152,7 +159,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Cli {
+    struct TestArgs {
         #[command(flatten)]
         search: SearchArgs,
     }
@@ -163,15 +170,15 @@ mod tests {
 
     #[test]
     fn changes_are_printed_once() {
-        let args = Cli::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
-        let mut watched = Watched {
+        let args = TestArgs::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
+        let mut watch = SearchWatch {
             args: &args,
             query: "kind:pod",
             widths: Widths::default(),
-            known: BTreeMap::new(),
-            found: Some(BTreeMap::new()),
-            head: true,
-            first: true,
+            printed_hits: BTreeMap::new(),
+            current_hits: Some(BTreeMap::new()),
+            needs_header: true,
+            is_first: true,
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let events = [
@@ -183,13 +190,13 @@ mod tests {
             ("left", hit("db", "Running", 2.0)),
         ];
         for (name, data) in events {
-            assert!(!watched.event(&mut out, &mut err, name, data).unwrap());
+            assert!(!watch.handle_message(&mut out, &mut err, name, data).unwrap());
         }
-        assert!(watched.event(&mut out, &mut err, "behind", json!({})).unwrap());
-        // After a reconnect, one hit is no longer found.
-        watched.found = Some(BTreeMap::new());
-        watched.event(&mut out, &mut err, "matches", json!([])).unwrap();
-        watched.event(&mut out, &mut err, "done", json!({"total": 0})).unwrap();
+        assert!(watch.handle_message(&mut out, &mut err, "behind", json!({})).unwrap());
+        // After a reconnect, one hit is gone.
+        watch.current_hits = Some(BTreeMap::new());
+        watch.handle_message(&mut out, &mut err, "matches", json!([])).unwrap();
+        watch.handle_message(&mut out, &mut err, "done", json!({"total": 0})).unwrap();
         let out = String::from_utf8(out).unwrap();
         let words: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words.len(), 4, "{out}");

@@ -5,34 +5,34 @@ use std::io::{IsTerminal, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 
 /// Commands that open a URL, tried after `$BROWSER`.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Prints the URL, and opens it if standard output is a terminal.
 pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
-    let address = address(ui, query)?;
-    writeln!(std::io::stdout(), "{address}")?;
+    let url = search_url(ui, query)?;
+    writeln!(std::io::stdout(), "{url}")?;
     if std::io::stdout().is_terminal() {
-        let own = std::env::var("BROWSER").ok().filter(|browser| !browser.is_empty());
-        let openers = own.iter().map(String::as_str).chain(OPENERS);
-        let mut tried = openers.map(|opener| Command::new(opener).arg(&address).stderr(Stdio::null()).status());
-        if !tried.any(|status| status.is_ok_and(|status| status.success())) {
+        let browser = std::env::var("BROWSER").ok().filter(|browser| !browser.is_empty());
+        let openers = browser.iter().map(String::as_str).chain(OPENERS);
+        let mut attempts = openers.map(|opener| Command::new(opener).arg(&url).stderr(Stdio::null()).status());
+        if !attempts.any(|status| status.is_ok_and(|status| status.success())) {
             writeln!(terminal::stderr(), "note: no browser found; open the URL manually")?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn address(ui: &str, query: &str) -> anyhow::Result<String> {
+fn search_url(ui: &str, query: &str) -> anyhow::Result<String> {
     let mut url = url::Url::parse(ui).with_context(|| format!("--ui-url {ui}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         bail!("invalid --ui-url {ui}: expected an http or https URL");
     }
     let path = format!("{}/search", url.path().trim_end_matches('/'));
     url.set_path(&path);
-    url.set_query(Some(&format!("q={}", percent_encoded(query))));
+    url.set_query(Some(&format!("q={}", percent_encode(query))));
     Ok(url.to_string())
 }
 
@@ -46,7 +46,7 @@ mod tests {
     #[case("javascript:alert(1)", Err("expected an http or https URL"))]
     #[case("fleet", Err("--ui-url fleet"))]
     fn queries_become_urls(#[case] ui: &str, #[case] expected: Result<&str, &str>) {
-        match (address(ui, "kind:pod -ns:a"), expected) {
+        match (search_url(ui, "kind:pod -ns:a"), expected) {
             (Ok(address), Ok(expected)) => assert_eq!(address, expected),
             (Err(error), Err(expected)) => assert!(format!("{error:#}").contains(expected), "{error:#}"),
             (address, _) => panic!("{address:?}"),

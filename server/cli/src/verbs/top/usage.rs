@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::object::text;
 
 const MEBIBYTE: i64 = 1 << 20;
-const FROM: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
+const CLUSTER_ANNOTATION: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
 const UNKNOWN: &str = "<unknown>";
 
 /// Usage of a pod, a container or a node.
@@ -19,23 +19,23 @@ pub(super) struct Usage {
     name: String,
     container: String,
     /// CPU in millicores.
-    pub(super) cpu: i64,
+    pub(super) cpu_millicores: i64,
     /// Memory in bytes.
-    pub(super) memory: i64,
+    pub(super) memory_bytes: i64,
 }
 
 /// Capacity of a node, in the same units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Capacity {
-    cpu: i64,
-    memory: i64,
+    cpu_millicores: i64,
+    memory_bytes: i64,
 }
 
 pub(super) fn cluster(item: &Value) -> &str {
-    text(item, FROM)
+    text(item, CLUSTER_ANNOTATION)
 }
 
-fn amounts(of: Option<&Value>) -> (i64, i64) {
+fn parse_amounts(of: Option<&Value>) -> (i64, i64) {
     let of = |name: &str| Quantity::parse(of.and_then(|of| of.get(name)).and_then(Value::as_str)?).ok();
     let (cpu, memory) = (of("cpu"), of("memory"));
     (cpu.map_or(0, |cpu| cpu.milli_value()), memory.map_or(0, |memory| memory.value()))
@@ -48,79 +48,91 @@ impl Usage {
             namespace: text(item, "/metadata/namespace").to_owned(),
             name: text(item, "/metadata/name").to_owned(),
             container: container.to_owned(),
-            cpu,
-            memory,
+            cpu_millicores: cpu,
+            memory_bytes: memory,
         }
     }
 
-    pub(super) fn of_node(item: &Value) -> Self {
-        Self::new(item, "", amounts(item.get("usage")))
+    pub(super) fn from_node(item: &Value) -> Self {
+        Self::new(item, "", parse_amounts(item.get("usage")))
     }
 
     /// Usage of a pod as a whole, or of each container.
-    pub(super) fn of_pod(item: &Value, each: bool) -> Vec<Self> {
+    pub(super) fn from_pod(item: &Value, per_container: bool) -> Vec<Self> {
         let containers = item.get("containers").and_then(Value::as_array).into_iter().flatten();
-        let used = containers.map(|one| Self::new(item, text(one, "/name"), amounts(one.get("usage"))));
-        if each {
+        let used = containers.map(|one| Self::new(item, text(one, "/name"), parse_amounts(one.get("usage"))));
+        if per_container {
             return used.collect();
         }
-        let sum = used.fold((0, 0), |(cpu, memory), one| (cpu + one.cpu, memory + one.memory));
+        let sum = used.fold((0, 0), |(cpu, memory), one| (cpu + one.cpu_millicores, memory + one.memory_bytes));
         vec![Self::new(item, "", sum)]
     }
 
     fn cells(&self) -> [String; 2] {
-        [format!("{}m", self.cpu), format!("{}Mi", self.memory / MEBIBYTE)]
+        [format!("{}m", self.cpu_millicores), format!("{}Mi", self.memory_bytes / MEBIBYTE)]
     }
 }
 
 impl Capacity {
     /// The allocatable resources of a node, or its capacity.
-    pub(super) fn of(node: &Value, all: bool) -> Self {
-        let (cpu, memory) = amounts(node.pointer(if all { "/status/capacity" } else { "/status/allocatable" }));
-        Self { cpu, memory }
+    pub(super) fn from_node(node: &Value, use_capacity: bool) -> Self {
+        let (cpu, memory) =
+            parse_amounts(node.pointer(if use_capacity { "/status/capacity" } else { "/status/allocatable" }));
+        Self { cpu_millicores: cpu, memory_bytes: memory }
     }
 }
 
-fn head(names: &[&str], headers: bool) -> Vec<Vec<String>> {
-    if headers { vec![names.iter().map(|name| (*name).to_owned()).collect()] } else { Vec::new() }
+fn header_row(names: &[&str], has_headers: bool) -> Vec<Vec<String>> {
+    if has_headers { vec![names.iter().map(|name| (*name).to_owned()).collect()] } else { Vec::new() }
 }
 
-pub(super) fn pods(used: &[Usage], namespaces: bool, containers: bool, sum: bool, headers: bool) -> Vec<Vec<String>> {
-    let first: &[&str] = if namespaces { &["NAMESPACE"] } else { &[] };
-    let names: &[&str] = if containers { &["POD", "CLUSTER", "NAME"] } else { &["NAME", "CLUSTER"] };
-    let mut rows = head(&[first, names, &["CPU(cores)", "MEMORY(bytes)"]].concat(), headers);
+pub(super) fn pod_rows(
+    usages: &[Usage],
+    has_namespace: bool,
+    has_container: bool,
+    has_sum: bool,
+    has_headers: bool,
+) -> Vec<Vec<String>> {
+    let first: &[&str] = if has_namespace { &["NAMESPACE"] } else { &[] };
+    let names: &[&str] = if has_container { &["POD", "CLUSTER", "NAME"] } else { &["NAME", "CLUSTER"] };
+    let mut rows = header_row(&[first, names, &["CPU(cores)", "MEMORY(bytes)"]].concat(), has_headers);
     let row = |usage: &Usage| {
-        let namespace = namespaces.then(|| usage.namespace.clone());
-        let container = containers.then(|| usage.container.clone());
+        let namespace = has_namespace.then(|| usage.namespace.clone());
+        let container = has_container.then(|| usage.container.clone());
         let names = [usage.name.clone(), usage.cluster.clone()];
         namespace.into_iter().chain(names).chain(container).chain(usage.cells()).collect::<Vec<_>>()
     };
-    rows.extend(used.iter().map(row));
-    if sum {
-        let all = |amount: fn(&Usage) -> i64| used.iter().map(amount).sum::<i64>();
-        let whole =
-            Usage { cpu: all(|one| one.cpu), memory: all(|one| one.memory), ..Usage::new(&Value::Null, "", (0, 0)) };
+    rows.extend(usages.iter().map(row));
+    if has_sum {
+        let all = |amount: fn(&Usage) -> i64| usages.iter().map(amount).sum::<i64>();
+        let total = Usage {
+            cpu_millicores: all(|one| one.cpu_millicores),
+            memory_bytes: all(|one| one.memory_bytes),
+            ..Usage::new(&Value::Null, "", (0, 0))
+        };
         let gaps = vec![String::new(); first.len() + names.len() - 1];
-        rows.push(gaps.into_iter().chain(["SUM".to_owned()]).chain(whole.cells()).collect());
+        rows.push(gaps.into_iter().chain(["SUM".to_owned()]).chain(total.cells()).collect());
     }
     rows
 }
 
-pub(super) fn nodes(
-    used: &[Usage],
+pub(super) fn node_rows(
+    usages: &[Usage],
     capacities: &BTreeMap<(String, String), Capacity>,
-    headers: bool,
+    has_headers: bool,
 ) -> Vec<Vec<String>> {
-    let mut rows = head(&["NAME", "CLUSTER", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"], headers);
+    let mut rows = header_row(&["NAME", "CLUSTER", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"], has_headers);
     let share = |used: i64, of: Option<i64>| match of {
         Some(of) if of > 0 => format!("{}%", used * 100 / of),
         _ => UNKNOWN.to_owned(),
     };
-    rows.extend(used.iter().map(|usage| {
+    rows.extend(usages.iter().map(|usage| {
         let has = capacities.get(&(usage.cluster.clone(), usage.name.clone()));
         let [cpu, memory] = usage.cells();
-        let (cpus, memories) =
-            (share(usage.cpu, has.map(|has| has.cpu)), share(usage.memory, has.map(|has| has.memory)));
+        let (cpus, memories) = (
+            share(usage.cpu_millicores, has.map(|has| has.cpu_millicores)),
+            share(usage.memory_bytes, has.map(|has| has.memory_bytes)),
+        );
         vec![usage.name.clone(), usage.cluster.clone(), cpu, cpus, memory, memories]
     }));
     rows
@@ -143,14 +155,14 @@ mod tests {
 
     #[test]
     fn pod_usage_is_summed_or_per_container() {
-        let whole = Usage::of_pod(&pod(), false);
+        let total = Usage::from_pod(&pod(), false);
         assert_eq!(
-            lines(&pods(&whole, false, false, false, true)),
+            lines(&pod_rows(&total, false, false, false, true)),
             ["NAME CLUSTER CPU(cores) MEMORY(bytes)", "web-0 m1 1750m 65Mi"]
         );
-        let each = Usage::of_pod(&pod(), true);
+        let each = Usage::from_pod(&pod(), true);
         assert_eq!(
-            lines(&pods(&each, true, true, true, false)),
+            lines(&pod_rows(&each, true, true, true, false)),
             ["shop web-0 m1 web 1500m 64Mi", "shop web-0 m1 side 250m 1Mi", "   SUM 1750m 65Mi"]
         );
     }
@@ -159,11 +171,11 @@ mod tests {
     fn node_usage_has_shares() {
         let node = json!({"metadata": {"name": "n1", "annotations": {"resource.karmada.io/query-from-cluster": "m1"}},
             "usage": {"cpu": "500m", "memory": "1Gi"}});
-        let used = [Usage::of_node(&node)];
+        let used = [Usage::from_node(&node)];
         let has = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "4", "memory": "4Gi"}}});
-        let of = |all| BTreeMap::from([(("m1".to_owned(), "n1".to_owned()), Capacity::of(&has, all))]);
-        assert_eq!(lines(&nodes(&used, &of(false), false)), ["n1 m1 500m 25% 1024Mi 25%"]);
-        assert_eq!(lines(&nodes(&used, &of(true), false)), ["n1 m1 500m 12% 1024Mi 25%"]);
-        assert_eq!(lines(&nodes(&used, &BTreeMap::new(), false)), ["n1 m1 500m <unknown> 1024Mi <unknown>"]);
+        let of = |all| BTreeMap::from([(("m1".to_owned(), "n1".to_owned()), Capacity::from_node(&has, all))]);
+        assert_eq!(lines(&node_rows(&used, &of(false), false)), ["n1 m1 500m 25% 1024Mi 25%"]);
+        assert_eq!(lines(&node_rows(&used, &of(true), false)), ["n1 m1 500m 12% 1024Mi 25%"]);
+        assert_eq!(lines(&node_rows(&used, &BTreeMap::new(), false)), ["n1 m1 500m <unknown> 1024Mi <unknown>"]);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::apply::{self, Apply, Manager, Stop, Versions, only_times_differ};
+use crowsnest_schema::apply::{self, Apply, ApplyError, Manager, Versions, only_times_differ};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
@@ -89,10 +89,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn refused(stop: Stop) -> ApiError {
+fn refused(stop: ApplyError) -> ApiError {
     match stop {
-        Stop::Refused(error) => error,
-        Stop::Needs(conversion) => panic!("{conversion:?}"),
+        ApplyError::Failed(error) => error,
+        ApplyError::ConversionRequired(conversion) => panic!("{conversion:?}"),
     }
 }
 

@@ -52,7 +52,7 @@ impl Kind {
         match &self.rules {
             Rules::Builtin(_) => {
                 let decoded = decode_value(object, &self.schema);
-                assert!(decoded.wrong.is_none(), "{:?}", decoded.wrong);
+                assert!(decoded.type_error.is_none(), "{:?}", decoded.type_error);
                 decoded.object
             }
             Rules::Custom(_) => {

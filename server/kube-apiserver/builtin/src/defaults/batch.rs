@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{default, each, inside, pod, set, unset};
+use super::{default, each, inside, is_set, is_unset, pod};
 
 pub(super) fn job(object: &mut Value) {
     if let Some(spec) = inside(object, "spec") {
@@ -11,22 +11,22 @@ pub(super) fn job(object: &mut Value) {
 }
 
 fn job_spec(spec: &mut Value) {
-    if !set(spec, "completions") && !set(spec, "parallelism") {
+    if !is_set(spec, "completions") && !is_set(spec, "parallelism") {
         default(spec, "completions", 1);
         default(spec, "parallelism", 1);
     }
     default(spec, "parallelism", 1);
-    let limit = if set(spec, "backoffLimitPerIndex") { i32::MAX } else { 6 };
+    let limit = if is_set(spec, "backoffLimitPerIndex") { i32::MAX } else { 6 };
     default(spec, "backoffLimit", limit);
     default(spec, "completionMode", "NonIndexed");
     default(spec, "suspend", false);
     default(spec, "manualSelector", false);
-    let replacement = if set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let replacement = if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     default(spec, "podReplacementPolicy", replacement);
     if let Some(policy) = inside(spec, "podFailurePolicy") {
         each(policy, "rules", |rule| {
             each(rule, "onPodConditions", |pattern| {
-                if unset(pattern, "status") {
+                if is_unset(pattern, "status") {
                     default(pattern, "status", "True");
                 }
             });

@@ -4,13 +4,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{default, default_pointer, each, inside, put, set, text};
+use super::{default, default_pointer, each, inside, is_set, put, text};
 use crate::object::{fields, items};
 
 /// Moves the write-only `stringData` to `data`.
 pub(super) fn secret(object: &mut Value) {
     if let Some(Value::Object(plain)) = crate::object::take(object, "stringData") {
-        if !set(object, "data") && !plain.is_empty() {
+        if !is_set(object, "data") && !plain.is_empty() {
             put(object, "data", json!({}));
         }
         for (key, value) in plain {
@@ -27,7 +27,7 @@ pub(super) fn namespace(object: &mut Value) {
         return;
     }
     if let Some(metadata) = inside(object, "metadata") {
-        if !set(metadata, "labels") {
+        if !is_set(metadata, "labels") {
             put(metadata, "labels", json!({}));
         }
         if let Some(labels) = inside(metadata, "labels") {
@@ -53,7 +53,7 @@ pub(super) fn limit_range(object: &mut Value) {
             return;
         }
         for field in ["default", "defaultRequest"] {
-            if !set(item, field) {
+            if !is_set(item, field) {
                 put(item, field, json!({}));
             }
         }
@@ -88,7 +88,7 @@ fn scaling_rules(spec: &mut Value) {
     for (name, window, policies) in
         [("scaleUp", Some(0), json!([pods, percent.clone()])), ("scaleDown", None, json!([percent]))]
     {
-        if !set(behavior, name) {
+        if !is_set(behavior, name) {
             put(behavior, name, json!({}));
         }
         let Some(rules) = inside(behavior, name) else { continue };
@@ -96,7 +96,7 @@ fn scaling_rules(spec: &mut Value) {
         if let Some(window) = window {
             default(rules, "stabilizationWindowSeconds", window);
         }
-        if !set(rules, "policies") {
+        if !is_set(rules, "policies") {
             put(rules, "policies", policies);
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn admission(object: &mut Value) {
         default_pointer(webhook, "failurePolicy", "Fail");
         default_pointer(webhook, "matchPolicy", "Equivalent");
         for selector in ["namespaceSelector", "objectSelector"] {
-            if !set(webhook, selector) {
+            if !is_set(webhook, selector) {
                 put(webhook, selector, json!({}));
             }
         }
@@ -143,7 +143,7 @@ pub(super) fn admission(object: &mut Value) {
             if let Some(matching) = inside(spec, resources) {
                 default_pointer(matching, "matchPolicy", "Equivalent");
                 for selector in ["namespaceSelector", "objectSelector"] {
-                    if !set(matching, selector) {
+                    if !is_set(matching, selector) {
                         put(matching, selector, json!({}));
                     }
                 }
@@ -157,7 +157,7 @@ pub(super) fn admission(object: &mut Value) {
 
 pub(super) fn definition(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
-    if !set(spec, "conversion") {
+    if !is_set(spec, "conversion") {
         put(spec, "conversion", json!({"strategy": "None"}));
     }
     if let Some(service) = inside(spec, "conversion.webhook.clientConfig.service") {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, default, default_pointer, each, inside, items, put, set, text, unset};
+use super::object::{at, default, default_pointer, each, inside, is_set, is_unset, items, put, text};
 
 mod batch;
 mod cluster;

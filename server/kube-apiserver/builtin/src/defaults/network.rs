@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{default, default_pointer, each, inside, put, set, text, unset};
+use super::{default, default_pointer, each, inside, is_set, is_unset, put, text};
 use crate::object::{at, items};
 
 pub(super) fn service(object: &mut Value) {
     if let Some(balancer) = inside(object, "status.loadBalancer") {
         each(balancer, "ingress", |ingress| {
-            if set(ingress, "ip") && !set(ingress, "ipMode") {
+            if is_set(ingress, "ip") && !is_set(ingress, "ipMode") {
                 put(ingress, "ipMode", "VIP");
             }
         });
@@ -18,13 +18,13 @@ pub(super) fn service(object: &mut Value) {
     if text(spec, "sessionAffinity") == "None" {
         crate::object::take(spec, "sessionAffinityConfig");
     }
-    if text(spec, "sessionAffinity") == "ClientIP" && !set(spec, "sessionAffinityConfig.clientIP.timeoutSeconds") {
+    if text(spec, "sessionAffinity") == "ClientIP" && !is_set(spec, "sessionAffinityConfig.clientIP.timeoutSeconds") {
         put(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
     }
     default(spec, "type", "ClusterIP");
     each(spec, "ports", |port| {
         default(port, "protocol", "TCP");
-        if unset(port, "targetPort") || at(port, "targetPort") == 0 {
+        if is_unset(port, "targetPort") || at(port, "targetPort") == 0 {
             let number = port.get("port").cloned().unwrap_or(json!(0));
             put(port, "targetPort", number);
         }
@@ -49,7 +49,7 @@ pub(super) fn endpoints(object: &mut Value) {
 
 pub(super) fn endpoint_slice(object: &mut Value) {
     each(object, "ports", |port| {
-        if !set(port, "name") {
+        if !is_set(port, "name") {
             put(port, "name", "");
         }
         default_pointer(port, "protocol", "TCP");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::{at, default, each, inside, put, set, text, unset};
+use super::{at, default, each, inside, is_set, is_unset, put, text};
 use crate::object::{fields, flag, number};
 
 pub(crate) fn pod(object: &mut Value) {
@@ -43,7 +43,7 @@ fn limits_become_requests(container: &mut Value) {
     if limits.is_empty() {
         return;
     }
-    if !set(resources, "requests") {
+    if !is_set(resources, "requests") {
         put(resources, "requests", json!({}));
     }
     if let Some(requests) = inside(resources, "requests") {
@@ -64,11 +64,11 @@ fn pod_spec(spec: &mut Value) {
     default(spec, "restartPolicy", "Always");
     default(spec, "terminationGracePeriodSeconds", 30);
     default(spec, "schedulerName", "default-scheduler");
-    if !set(spec, "securityContext") {
+    if !is_set(spec, "securityContext") {
         put(spec, "securityContext", json!({}));
     }
     // The deprecated field is kept equal to the current one.
-    if unset(spec, "serviceAccountName") {
+    if is_unset(spec, "serviceAccountName") {
         let old = text(spec, "serviceAccount").to_owned();
         if !old.is_empty() {
             put(spec, "serviceAccountName", old);
@@ -194,7 +194,7 @@ fn volume(volume: &mut Value) {
     if let Some(spec) = inside(volume, "ephemeral.volumeClaimTemplate.spec") {
         default(spec, "volumeMode", "Filesystem");
     }
-    if set(volume, "image") {
+    if is_set(volume, "image") {
         let pull = pull_policy(text(volume, "image.reference"));
         if let Some(image) = inside(volume, "image") {
             default(image, "pullPolicy", pull);
@@ -228,7 +228,7 @@ pub(crate) fn qos_class(spec: &Value) -> &'static str {
         let text = at(container, "resources").get(kind).and_then(|list| list.get(name)).and_then(Value::as_str);
         text.and_then(|text| Quantity::parse(text).ok()).filter(|quantity| !quantity.is_zero())
     };
-    let pod_level = set(spec, "resources.requests") || set(spec, "resources.limits");
+    let pod_level = is_set(spec, "resources.requests") || is_set(spec, "resources.limits");
     let whole = json!({"resources": at(spec, "resources")});
     let containers: Vec<&Value> = if pod_level {
         vec![&whole]

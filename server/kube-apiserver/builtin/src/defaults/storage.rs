@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{default, default_pointer, inside, pod, put, set};
+use super::{default, default_pointer, inside, is_set, pod, put};
 
 pub(super) fn claim(object: &mut Value) {
-    if !set(object, "status") {
+    if !is_set(object, "status") {
         put(object, "status", json!({}));
     }
     if let Some(status) = inside(object, "status") {
@@ -17,7 +17,7 @@ pub(super) fn claim(object: &mut Value) {
 }
 
 pub(super) fn persistent_volume(object: &mut Value) {
-    if !set(object, "status") {
+    if !is_set(object, "status") {
         put(object, "status", json!({}));
     }
     if let Some(status) = inside(object, "status") {
@@ -58,7 +58,7 @@ pub(super) fn storage(kind: &str, object: &mut Value) {
             default_pointer(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
             default(spec, "requiresRepublish", false);
             default(spec, "seLinuxMount", false);
-            if !set(spec, "volumeLifecycleModes") {
+            if !is_set(spec, "volumeLifecycleModes") {
                 put(spec, "volumeLifecycleModes", json!(["Persistent"]));
             }
         }

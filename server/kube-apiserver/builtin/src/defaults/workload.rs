@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{default, each, inside, pod, put, set, storage, text, unset};
+use super::{default, each, inside, is_set, is_unset, pod, put, storage, text};
 use crate::object::{at, fields};
 use crate::prepare;
 
 /// Defaults of the rollout strategy.
 fn rollout(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max_surge: impl Into<Value>) {
-    if !set(spec, field) {
+    if !is_set(spec, field) {
         put(spec, field, json!({}));
     }
     let Some(strategy) = inside(spec, field) else { return };
@@ -16,7 +16,7 @@ fn rollout(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max
     if text(strategy, "type") != "RollingUpdate" {
         return;
     }
-    if !set(strategy, "rollingUpdate") {
+    if !is_set(strategy, "rollingUpdate") {
         put(strategy, "rollingUpdate", json!({}));
     }
     if let Some(rolling) = inside(strategy, "rollingUpdate") {
@@ -50,14 +50,14 @@ pub(super) fn stateful_set(object: &mut Value) {
     default(spec, "replicas", 1);
     default(spec, "revisionHistoryLimit", 10);
     for field in ["updateStrategy", "persistentVolumeClaimRetentionPolicy"] {
-        if !set(spec, field) {
+        if !is_set(spec, field) {
             put(spec, field, json!({}));
         }
     }
     if let Some(strategy) = inside(spec, "updateStrategy") {
-        if unset(strategy, "type") {
+        if is_unset(strategy, "type") {
             put(strategy, "type", "RollingUpdate");
-            if !set(strategy, "rollingUpdate") {
+            if !is_set(strategy, "rollingUpdate") {
                 put(strategy, "rollingUpdate", json!({}));
             }
         }
@@ -84,7 +84,7 @@ pub(super) fn stateful_set(object: &mut Value) {
 pub(super) fn daemon_set(object: &mut Value) {
     // A field of removed versions, stored in an annotation.
     if let Some(metadata) = inside(object, "metadata") {
-        if !set(metadata, "annotations") {
+        if !is_set(metadata, "annotations") {
             put(metadata, "annotations", json!({}));
         }
         default(&mut metadata["annotations"], prepare::TEMPLATE_GENERATION, "0");

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crowsnest_schema::formats::without_zeros;
+use crowsnest_schema::formats::strip_leading_zeros;
 
 use super::network::{BAD_CIDR, BAD_IP, is_cidr};
 use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, text};
@@ -25,7 +25,7 @@ pub(super) fn ambiguous_address(text: &str) -> Option<String> {
             Some("must not be an IPv4-mapped IPv6 address".to_owned())
         }
         Ok(_) => None,
-        Err(_) if without_zeros(text).parse::<IpAddr>().is_ok() => Some("must not have leading 0s".to_owned()),
+        Err(_) if strip_leading_zeros(text).parse::<IpAddr>().is_ok() => Some("must not have leading 0s".to_owned()),
         Err(_) => Some(BAD_IP.to_owned()),
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn ambiguous_range(range: &str) -> Option<String> {
     let (address, length) = range.split_once('/').unwrap_or((range, ""));
     let plain = || {
         let length = length.trim_start_matches('0');
-        format!("{}/{}", without_zeros(address), if length.is_empty() { "0" } else { length })
+        format!("{}/{}", strip_leading_zeros(address), if length.is_empty() { "0" } else { length })
     };
     if !is_cidr(range) || (length.starts_with('0') && length != "0") {
         let sloppy = !length.is_empty() && is_cidr(&plain());

@@ -6,7 +6,9 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
 use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_cel::typing::Type;
-use crowsnest_registry::admission::expression::{Reads, Wanted, checked, instantiated};
+use crowsnest_registry::admission::expression::{
+    AvailableVariables, ExpectedResult, check_expression, check_instantiation,
+};
 use serde_json::Value;
 
 use crate::validate::webhook::{conditions, rule};
@@ -34,7 +36,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let variables = common(spec, &[], &mut errors);
     let params = given(spec, "paramKind").is_some();
     let variables = (!variables.is_empty()).then_some(variables.as_slice());
-    let reads = Reads { params, authorizer: true, variables };
+    let available = AvailableVariables { has_params: params, has_authorizer: true, variables };
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
@@ -43,7 +45,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
         }
     }
     for (index, validation) in validations.iter().enumerate() {
-        self::validation(validation, &format!("spec.validations[{index}]"), reads, &mut errors);
+        self::validation(validation, &format!("spec.validations[{index}]"), available, &mut errors);
     }
     let policy = object["metadata"]["name"].as_str().unwrap_or_default();
     let mut seen = BTreeSet::new();
@@ -57,7 +59,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(field, key));
         }
         let missing = "valueExpression is not specified";
-        expression(annotation, "valueExpression", &at, missing, reads, Wanted::TextOrNull, &mut errors);
+        expression(annotation, "valueExpression", &at, missing, available, ExpectedResult::TextOrNull, &mut errors);
     }
     errors
 }
@@ -67,13 +69,13 @@ pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
     let params = given(spec, "paramKind").is_some();
-    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&variables) };
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
     }
     for (index, mutation) in mutations.iter().enumerate() {
-        self::mutation(mutation, &format!("spec.mutations[{index}]"), reads, &mut errors);
+        self::mutation(mutation, &format!("spec.mutations[{index}]"), available, &mut errors);
     }
     match text(spec, "reinvocationPolicy") {
         "" => errors.push(FieldError::required("spec.reinvocationPolicy", "")),
@@ -118,10 +120,10 @@ fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>)
     }
 }
 
-fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
+fn mutation(mutation: &Value, path: &str, available: AvailableVariables<'_>, errors: &mut Vec<FieldError>) {
     let kinds = [
-        ("JSONPatch", "jsonPatch", Wanted::JsonPatch),
-        ("ApplyConfiguration", "applyConfiguration", Wanted::ApplyConfiguration),
+        ("JSONPatch", "jsonPatch", ExpectedResult::JsonPatch),
+        ("ApplyConfiguration", "applyConfiguration", ExpectedResult::ApplyConfiguration),
     ];
     let patch_type = text(mutation, "patchType");
     if patch_type.is_empty() {
@@ -137,7 +139,7 @@ fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<Fie
                 errors.push(FieldError::required(at, format!("must be specified when patchType is {patch_type}")));
             }
             (true, Some(patch)) => {
-                expression(patch, "expression", &at, "", reads, wanted, errors);
+                expression(patch, "expression", &at, "", available, wanted, errors);
             }
             (false, Some(_)) => {
                 let why = format!("must not be specified when patchType is {patch_type}");
@@ -166,8 +168,8 @@ fn expression(
     key: &str,
     path: &str,
     missing: &str,
-    reads: Reads<'_>,
-    wanted: Wanted,
+    available: AvailableVariables<'_>,
+    wanted: ExpectedResult,
     errors: &mut Vec<FieldError>,
 ) -> Option<Type> {
     let field = format!("{path}.{key}");
@@ -176,9 +178,9 @@ fn expression(
         errors.push(FieldError::required(field, missing));
         return None;
     }
-    match checked(source, reads, wanted) {
+    match check_expression(source, available, wanted) {
         Ok(given) => {
-            errors.extend(instantiated(source, &field));
+            errors.extend(check_instantiation(source, &field));
             Some(given)
         }
         Err(problem) => {
@@ -201,9 +203,9 @@ fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<
         } else if known.iter().any(|(one, _)| one == name) {
             errors.push(FieldError::duplicate(field, name));
         }
-        let reads = Reads { params, authorizer: true, variables: Some(&known) };
+        let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&known) };
         let missing = "expression is not specified";
-        let given = expression(entry, "expression", &at, missing, reads, Wanted::Anything, errors);
+        let given = expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
         known.push((name.to_owned(), given.unwrap_or(Type::Dyn)));
     }
     known
@@ -215,11 +217,12 @@ fn is_identifier(name: &str) -> bool {
         && chars.all(|next| next.is_ascii_alphanumeric() || next == '_')
 }
 
-fn validation(validation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
-    expression(validation, "expression", path, "expression is not specified", reads, Wanted::Bool, errors);
+fn validation(validation: &Value, path: &str, available: AvailableVariables<'_>, errors: &mut Vec<FieldError>) {
+    expression(validation, "expression", path, "expression is not specified", available, ExpectedResult::Bool, errors);
     if given(validation, "messageExpression").is_some() {
-        let (missing, reads) = ("must be non-empty if specified", Reads { authorizer: false, ..reads });
-        expression(validation, "messageExpression", path, missing, reads, Wanted::Text, errors);
+        let (missing, available) =
+            ("must be non-empty if specified", AvailableVariables { has_authorizer: false, ..available });
+        expression(validation, "messageExpression", path, missing, available, ExpectedResult::Text, errors);
     }
     if let Some(message) = given(validation, "message").and_then(Value::as_str) {
         let field = format!("{path}.message");

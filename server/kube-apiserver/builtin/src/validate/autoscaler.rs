@@ -1,7 +1,7 @@
 //! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; pure.
 
 use super::resources::{amount, container_resource_name};
-use super::{Errors, Value, at, dns1123_label, items, json, number, path_segment, set, text};
+use super::{Errors, Value, at, dns1123_label, is_set, items, json, number, path_segment, text};
 use crate::convert::convert;
 
 /// Metric types and the fields that describe them, in the order of validation.
@@ -43,7 +43,7 @@ pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
     }
     // Metrics whose object reference was invalid before may stay invalid.
     let wrong = |metric: &Value| wrong_version(text(metric, "object.describedObject.apiVersion"), true).is_some();
-    let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| set(m, "object") && wrong(m)));
+    let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| is_set(m, "object") && wrong(m)));
     let metrics = items(spec, "metrics");
     for (index, metric) in metrics.iter().enumerate() {
         self::metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
@@ -137,12 +137,12 @@ fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
     if expected.is_none() {
         e.unsupported(format!("{path}.type"), &json!(kind), &KINDS);
     }
-    let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| set(metric, field)).collect();
+    let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| is_set(metric, field)).collect();
     if let Some(first) = present.first() {
         source(e, first, at(metric, first), &format!("{path}.{first}"), lenient);
     }
     match expected {
-        Some(field) if !set(metric, field) => {
+        Some(field) if !is_set(metric, field) => {
             e.required(format!("{path}.{field}"), "must populate information for the given metric source");
         }
         Some(_) => {}
@@ -157,7 +157,7 @@ fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
 
 fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
     let (goal, at_goal) = (at(source, "target"), format!("{path}.target"));
-    let has = |field: &str| set(goal, field);
+    let has = |field: &str| is_set(goal, field);
     match kind {
         "object" | "external" | "pods" => {
             if kind == "object" {

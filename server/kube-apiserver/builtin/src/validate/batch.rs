@@ -3,7 +3,8 @@
 use super::selector::label_selector;
 use super::workload::selects;
 use super::{
-    Errors, Value, at, cron, dns1123_label, fields, go, items, job_policy as policy, json, number, pod, same, set, text,
+    Errors, Value, at, cron, dns1123_label, fields, go, is_set, items, job_policy as policy, json, number, pod, same,
+    text,
 };
 use crate::object;
 
@@ -93,7 +94,7 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
     ] {
         e.non_negative(format!("{path}.{field}"), at(spec, field));
     }
-    if set(spec, "maxFailedIndexes") && !set(spec, "backoffLimitPerIndex") {
+    if is_set(spec, "maxFailedIndexes") && !is_set(spec, "backoffLimitPerIndex") {
         e.required(format!("{path}.backoffLimitPerIndex"), "when maxFailedIndexes is specified");
     }
     if let Some(manager) = at(spec, "managedBy").as_str() {
@@ -104,10 +105,10 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
         }
     }
     completion(e, spec, path);
-    if set(spec, "podFailurePolicy") {
+    if is_set(spec, "podFailurePolicy") {
         policy::failure(e, spec, &format!("{path}.podFailurePolicy"));
     }
-    if set(spec, "successPolicy") {
+    if is_set(spec, "successPolicy") {
         let field = format!("{path}.successPolicy");
         if at(spec, "completionMode") == "Indexed" {
             policy::success(e, spec, &field);
@@ -117,7 +118,8 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
         }
     }
     let replacement = at(spec, "podReplacementPolicy");
-    let known: &[&str] = if set(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    let known: &[&str] =
+        if is_set(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
     if !replacement.is_null() && !known.iter().any(|name| replacement == name) {
         e.unsupported(format!("{path}.podReplacementPolicy"), replacement, known);
     }
@@ -142,7 +144,7 @@ fn completion(e: &mut Errors, spec: &Value, path: &str) {
         failed_indexes(e, spec, completions, parallelism, path);
     } else if mode.is_null() || mode == "NonIndexed" {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-            if set(spec, field) {
+            if is_set(spec, field) {
                 e.invalid(format!("{path}.{field}"), at(spec, field), "requires indexed completion mode");
             }
         }
@@ -160,7 +162,7 @@ fn failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parall
     if let Some(failed) = failed.filter(|failed| *failed > MOST_FAILED) {
         e.invalid(&field, &json!(failed), format!("must be less than or equal to {MOST_FAILED}"));
     }
-    if completions.is_none_or(|completions| completions <= MANY) || !set(spec, "backoffLimitPerIndex") {
+    if completions.is_none_or(|completions| completions <= MANY) || !is_set(spec, "backoffLimitPerIndex") {
         return;
     }
     let why = format!(
@@ -184,7 +186,7 @@ fn template(e: &mut Errors, spec: &Value, path: &str) {
     match text(template, "spec.restartPolicy") {
         "" | "Always" => e.required(field, "valid values: \"OnFailure\", \"Never\""),
         policy if !JOB_RESTART.contains(&policy) => e.unsupported(field, &json!(policy), &JOB_RESTART),
-        "OnFailure" if set(spec, "podFailurePolicy") => {
+        "OnFailure" if is_set(spec, "podFailurePolicy") => {
             e.invalid(field, &json!("OnFailure"), "only \"Never\" is supported when podFailurePolicy is specified");
         }
         _ => {}
@@ -245,14 +247,14 @@ pub(super) fn cron_job(e: &mut Errors, object: &Value) {
             );
         }
     }
-    if set(spec, "timeZone") {
+    if is_set(spec, "timeZone") {
         time_zone(e, at(spec, "timeZone"));
     }
     e.non_negative("spec.startingDeadlineSeconds", at(spec, "startingDeadlineSeconds"));
     e.one_of("spec.concurrencyPolicy", at(spec, "concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
     let job = at(spec, "jobTemplate.spec");
     self::spec(e, job, "spec.jobTemplate.spec");
-    if set(job, "selector") {
+    if is_set(job, "selector") {
         let (field, why) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
         e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", why));
     }
@@ -329,7 +331,7 @@ fn copy_scheduling_directives(from: &Value, to: &mut Value) {
     }
     const NODES: &str = "nodeAffinity";
     let wanted = at(from, "affinity");
-    match (wanted.is_null(), set(to, "affinity")) {
+    match (wanted.is_null(), is_set(to, "affinity")) {
         (false, true) => object::copy(wanted, &mut to["affinity"], NODES),
         (false, false) if !at(wanted, NODES).is_null() => {
             object::put(to, "affinity", json!({NODES: at(wanted, NODES)}))

@@ -5,13 +5,13 @@ use crowsnest_schema::internal::internal_text;
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
-    qualified_name, resources, scheduling, set, text,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, label_value, number,
+    qualified_name, resources, scheduling, text, validate_labels,
 };
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    if set(spec, "minAvailable") && set(spec, "maxUnavailable") {
+    if is_set(spec, "minAvailable") && is_set(spec, "maxUnavailable") {
         let why = "minAvailable and maxUnavailable cannot be both set";
         e.push(super::go::invalid_internal("spec", spec, "policy.PodDisruptionBudgetSpec", why));
     }
@@ -251,7 +251,7 @@ pub(super) fn priority_class(e: &mut Errors, object: &Value) {
     } else if value > 1_000_000_000 {
         e.forbidden("value", "maximum allowed value of a user defined priority is 1000000000");
     }
-    if set(object, "preemptionPolicy") {
+    if is_set(object, "preemptionPolicy") {
         e.one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
     }
 }
@@ -276,12 +276,12 @@ pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
     } else {
         e.names("handler", handler, dns1123_label(handler));
     }
-    if set(object, "overhead") {
+    if is_set(object, "overhead") {
         let limits = json!({"limits": at(object, "overhead.podFixed")});
         resources::requirements(e, &limits, None, "overhead");
     }
     let scheduling = at(object, "scheduling");
-    e.0.extend(labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector"));
+    e.0.extend(validate_labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector"));
     scheduling::tolerations(e, scheduling, "scheduling");
     let tolerations = items(scheduling, "tolerations");
     for (index, toleration) in tolerations.iter().enumerate() {

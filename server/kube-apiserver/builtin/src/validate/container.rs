@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, dns1123_label, env, flag, items, json, number, port_name, port_number, probe, qualified_name,
-    resources, set, text, unset, windows,
+    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name, port_number, probe,
+    qualified_name, resources, text, windows,
 };
 
-/// List of a pod that a container belongs to.
+/// Type of a container, by the list of the pod that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ContainerType {
     Main,
     Init,
     Ephemeral,
@@ -54,7 +54,7 @@ impl Pod<'_> {
 pub(super) fn list<'a>(
     e: &mut Errors,
     containers: &'a [Value],
-    role: Role,
+    container_type: ContainerType,
     pod: &Pod<'_>,
     names: &mut BTreeSet<&'a str>,
     list: &str,
@@ -62,25 +62,25 @@ pub(super) fn list<'a>(
     for (index, container) in containers.iter().enumerate() {
         let path = format!("{list}[{index}]");
         common(e, container, pod, &path);
-        if role == Role::Init && set(container, "restartPolicy") {
+        if container_type == ContainerType::Init && is_set(container, "restartPolicy") {
             restart(e, container, &path);
         }
         let name = text(container, "name");
         if names.contains(name) {
             e.duplicate(format!("{path}.name"), &json!(name));
-        } else if role != Role::Init || !name.is_empty() {
+        } else if container_type != ContainerType::Init || !name.is_empty() {
             names.insert(name);
         }
-        match role {
-            Role::Main => {
+        match container_type {
+            ContainerType::Main => {
                 probe::handlers(e, container, pod.grace(), &path);
                 restart(e, container, &path);
             }
-            Role::Init => init(e, container, pod.grace(), list, &path),
-            Role::Ephemeral => ephemeral(e, container, pod, &path),
+            ContainerType::Init => init(e, container, pod.grace(), list, &path),
+            ContainerType::Ephemeral => ephemeral(e, container, pod, &path),
         }
     }
-    if role == Role::Main {
+    if container_type == ContainerType::Main {
         host_ports(e, containers, list);
     }
 }
@@ -104,7 +104,7 @@ fn restart(e: &mut Errors, container: &Value, path: &str) {
         if at(rule, "action") != "Restart" && at(rule, "action") != "RestartAllContainers" {
             e.unsupported(format!("{path}.action"), &json!(text(rule, "action")), &["Restart", "RestartAllContainers"]);
         }
-        if !set(rule, "exitCodes") {
+        if !is_set(rule, "exitCodes") {
             e.required(format!("{path}.exitCodes"), "must be specified");
             continue;
         }
@@ -128,7 +128,7 @@ fn init(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path:
         return probe::handlers(e, container, grace, path);
     }
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-        if set(container, field) {
+        if is_set(container, field) {
             e.forbidden(format!("{path}.{field}"), "may not be set for init containers without restartPolicy=Always");
         }
     }
@@ -154,7 +154,7 @@ fn ephemeral(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     }
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         for field in ["subPath", "subPathExpr"] {
-            if !unset(mount, field) {
+            if !is_unset(mount, field) {
                 e.forbidden(format!("{path}.volumeMounts[{index}].{field}"), WHY);
             }
         }
@@ -201,18 +201,18 @@ fn common(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     security(e, at(container, "securityContext"), pod.host_users(), &format!("{path}.securityContext"));
 }
 
-fn resize(e: &mut Errors, container: &Value, restart: &str, path: &str) {
+fn resize(e: &mut Errors, container: &Value, pod_policy: &str, path: &str) {
     let mut seen: Vec<&str> = Vec::new();
     for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
-        let (resource, wanted) = (text(policy, "resourceName"), at(policy, "restartPolicy"));
+        let (resource, restart_policy) = (text(policy, "resourceName"), at(policy, "restartPolicy"));
         if seen.contains(&resource) {
             e.duplicate(format!("{path}[{index}]"), &json!(resource));
         }
         seen.push(resource);
         e.one_of(path, at(policy, "resourceName"), &["cpu", "memory"]);
-        e.one_of(path, wanted, &["NotRequired", "RestartContainer"]);
-        if restart == "Never" && wanted != "NotRequired" {
-            e.invalid(path, wanted, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
+        e.one_of(path, restart_policy, &["NotRequired", "RestartContainer"]);
+        if pod_policy == "Never" && restart_policy != "NotRequired" {
+            e.invalid(path, restart_policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
         }
     }
 }
@@ -272,12 +272,12 @@ pub(super) fn resource_field(e: &mut Errors, reference: &Value, in_volume: bool,
         "requests.memory",
     ];
     let resource = text(reference, "resource");
-    let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    let is_hugepages = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
     if in_volume && text(reference, "containerName").is_empty() {
         e.required(format!("{path}.containerName"), "");
     } else if resource.is_empty() {
         e.required(format!("{path}.resource"), "");
-    } else if !NAMES.contains(&resource) && !huge {
+    } else if !NAMES.contains(&resource) && !is_hugepages {
         e.unsupported(format!("{path}.resource"), &json!(resource), &NAMES);
     }
     let divisor = resources::amount(at(reference, "divisor")).filter(|divisor| !divisor.is_zero());
@@ -290,7 +290,7 @@ pub(super) fn resource_field(e: &mut Errors, reference: &Value, in_volume: bool,
         }
         Some((_, "memory")) => "memory",
         Some((_, "ephemeral-storage")) => "local ephemeral storage",
-        _ if huge => "hugepages",
+        _ if is_hugepages => "hugepages",
         _ => return,
     };
     if !SIZES.contains(&divisor.as_str()) {
@@ -338,12 +338,12 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
             e.invalid(format!("{path}.{field}"), &json!(id), "must be between 0 and 2147483647, inclusive");
         }
     }
-    let proc = at(context, "procMount");
-    if !proc.is_null() && proc != "Default" && proc != "Unmasked" {
-        e.unsupported(format!("{path}.procMount"), proc, &["Default", "Unmasked"]);
+    let proc_mount = at(context, "procMount");
+    if !proc_mount.is_null() && proc_mount != "Default" && proc_mount != "Unmasked" {
+        e.unsupported(format!("{path}.procMount"), proc_mount, &["Default", "Unmasked"]);
     }
-    if host_users && proc == "Unmasked" {
-        e.invalid(format!("{path}.procMount"), proc, "`hostUsers` must be false to use `Unmasked`");
+    if host_users && proc_mount == "Unmasked" {
+        e.invalid(format!("{path}.procMount"), proc_mount, "`hostUsers` must be false to use `Unmasked`");
     }
     seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
     if at(context, "allowPrivilegeEscalation") == false {
@@ -361,7 +361,7 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
 }
 
 pub(super) fn app_armor(e: &mut Errors, profile: &Value, path: &str) {
-    const NEEDED: &str = "must be set when AppArmor type is Localhost";
+    const REQUIRED: &str = "must be set when AppArmor type is Localhost";
     if profile.is_null() {
         return;
     }
@@ -370,7 +370,7 @@ pub(super) fn app_armor(e: &mut Errors, profile: &Value, path: &str) {
         "Localhost" => match given.as_str() {
             Some(name) if name.trim() != name => e.invalid(field, given, "must not be padded with whitespace"),
             Some(name) if name.len() > 4095 => e.push(super::FieldError::too_long(field, 4095)),
-            None | Some("") => e.required(field, NEEDED),
+            None | Some("") => e.required(field, REQUIRED),
             Some(_) => {}
         },
         "RuntimeDefault" | "Unconfined" if !given.is_null() => {

@@ -3,7 +3,7 @@
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_subdomain, fields, go, items, json, number, persistent_volume, qualified_name, set,
+    Errors, Value, at, dns1123_subdomain, fields, go, is_set, items, json, number, persistent_volume, qualified_name,
     storage, text, volume,
 };
 
@@ -88,7 +88,7 @@ fn driver(e: &mut Errors, spec: &Value) {
         ("podInfoOnMount", "podInfoOnMount"),
         ("storageCapacity", "storageCapacity"),
     ] {
-        if !set(spec, field) {
+        if !is_set(spec, field) {
             e.required(format!("spec.{shown}"), "");
         }
     }
@@ -120,7 +120,7 @@ fn driver(e: &mut Errors, spec: &Value) {
             e.unsupported("spec.volumeLifecycleModes", mode, &LIFECYCLES);
         }
     }
-    if !set(spec, "seLinuxMount") {
+    if !is_set(spec, "seLinuxMount") {
         e.required("spec.seLinuxMount", "");
     }
     if let Some(seconds) = number(spec, "nodeAllocatableUpdatePeriodSeconds").filter(|seconds| *seconds < 10) {
@@ -161,7 +161,7 @@ fn node(e: &mut Errors, drivers: &[Value]) {
 fn attachment(e: &mut Errors, spec: &Value) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     volume::driver(e, at(spec, "attacher"), "spec.attacher");
-    match (set(spec, "source.inlineVolumeSpec"), at(spec, "source.persistentVolumeName").as_str()) {
+    match (is_set(spec, "source.inlineVolumeSpec"), at(spec, "source.persistentVolumeName").as_str()) {
         (false, None) => e.required("spec.source", ONE),
         (true, Some(_)) => e.forbidden("spec.source", ONE),
         (false, Some("")) => {
@@ -180,7 +180,7 @@ fn attachment(e: &mut Errors, spec: &Value) {
 }
 
 fn capacity(e: &mut Errors, object: &Value) {
-    if set(object, "nodeTopology") {
+    if is_set(object, "nodeTopology") {
         label_selector(e, at(object, "nodeTopology"), "nodeTopology");
     }
     let class = text(object, "storageClassName");

@@ -2,8 +2,8 @@
 
 use super::container::{field_selector, resource_field};
 use super::{
-    Errors, FieldError, FieldErrorKind, Value, at, config, dns1123_label, dns1123_subdomain, items, json, mount, set,
-    text, unset,
+    Errors, FieldError, FieldErrorKind, Value, at, config, dns1123_label, dns1123_subdomain, is_set, is_unset, items,
+    json, mount, text,
 };
 
 const ENV_FIELDS: [&str; 9] = [
@@ -37,7 +37,7 @@ pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
         } else {
             e.names(&format!("{path}.name"), name, env_name(name));
         }
-        if set(variable, "valueFrom") {
+        if is_set(variable, "valueFrom") {
             value_from(e, variable, &format!("{path}.valueFrom"));
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
         e.names(&format!("{path}.prefix"), prefix, env_name(prefix));
         let mut sources = 0;
         for kind in ["configMapRef", "secretRef"] {
-            if set(source, kind) {
+            if is_set(source, kind) {
                 sources += 1;
                 let (name, field) = (text(source, &format!("{kind}.name")), format!("{path}.{kind}.name"));
                 if name.is_empty() {
@@ -69,16 +69,16 @@ pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
 fn value_from(e: &mut Errors, variable: &Value, path: &str) {
     let source = at(variable, "valueFrom");
     let mut sources = 0;
-    if set(source, "fieldRef") {
+    if is_set(source, "fieldRef") {
         sources += 1;
         field_selector(e, at(source, "fieldRef"), &ENV_FIELDS, &format!("{path}.fieldRef"));
     }
-    if set(source, "resourceFieldRef") {
+    if is_set(source, "resourceFieldRef") {
         sources += 1;
         resource_field(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
-        if set(source, kind) {
+        if is_set(source, kind) {
             sources += 1;
             let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
             let name = text(reference, "name");
@@ -91,7 +91,7 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
             }
         }
     }
-    if set(source, "fileKeyRef") {
+    if is_set(source, "fileKeyRef") {
         sources += 1;
         file_key(e, at(source, "fileKeyRef"), &format!("{path}.fileKeyRef"));
     }
@@ -101,7 +101,7 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
             &json!(""),
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         );
-    } else if !unset(variable, "value") {
+    } else if !is_unset(variable, "value") {
         e.invalid(path, &json!(""), "may not be specified when `value` is not empty");
     } else if sources > 1 {
         e.invalid(path, &json!(""), "may not have more than one field specified at a time");
@@ -136,7 +136,7 @@ pub(super) fn files(e: &mut Errors, spec: &Value, path: &str) {
                 let field = format!("{path}.{list}[{c}].env[{index}].valueFrom.fileKeyRef.volumeName");
                 match items(spec, "volumes").iter().find(|volume| text(volume, "name") == name) {
                     None => e.push(FieldError::new(FieldErrorKind::NotFound, field, Some(json!(name).to_string()), "")),
-                    Some(volume) if !set(volume, "emptyDir") => {
+                    Some(volume) if !is_set(volume, "emptyDir") => {
                         e.invalid(field, &json!(name), "referenced volume must be of type emptyDir");
                     }
                     Some(_) => {}

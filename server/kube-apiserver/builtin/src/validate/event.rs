@@ -1,6 +1,6 @@
 //! Validation of events in both of their API groups. Used by the strategy; pure.
 
-use super::{Errors, Value, at, go, json, qualified_name, same, text, unset};
+use super::{Errors, Value, at, go, is_unset, json, qualified_name, same, text};
 
 /// Longest texts of an event in bytes; `LONG` applies to the message.
 const SHORT: usize = 128;
@@ -33,7 +33,7 @@ fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
 pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     legacy(e, group, namespace, object);
     if group == NEWER {
-        strict(e, object, !unset(object, "eventTime"));
+        strict(e, object, !is_unset(object, "eventTime"));
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
 fn legacy(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     const FIELD: &str = "involvedObject.namespace";
     let of = either(object, ["involvedObject.namespace", "regarding.namespace"]);
-    let new = !unset(object, "eventTime");
+    let new = !is_unset(object, "eventTime");
     let wrong = match (of.is_empty(), new) {
         (true, true) => !matches!(namespace, "default" | "kube-system"),
         (true, false) => !matches!(namespace, "default" | ""),
@@ -106,7 +106,7 @@ fn series(e: &mut Errors, series: &Value) {
     if at(series, "count").as_i64().unwrap_or(0) < 2 {
         e.invalid("series.count", &json!(""), "should be at least 2");
     }
-    if unset(series, "lastObservedTime") {
+    if is_unset(series, "lastObservedTime") {
         e.required("series.lastObservedTime", "");
     }
 }

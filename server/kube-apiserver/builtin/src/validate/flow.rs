@@ -1,7 +1,7 @@
 //! Validation of flow schemas and priority levels. They are stored for clients only; this server limits requests in
 //! another way.
 
-use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, items, json, number, set, text};
+use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, is_set, items, json, number, text};
 
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
@@ -86,7 +86,7 @@ fn subject(e: &mut Errors, subject: &Value, path: &str) {
     }
     // Errors are in this order, regardless of the kind.
     for (name, other) in [SUBJECTS[0], SUBJECTS[1], SUBJECTS[2]].into_iter().filter(|(name, _)| *name != kind) {
-        if set(subject, other) {
+        if is_set(subject, other) {
             e.forbidden(format!("{path}.{other}"), &format!("{other} is forbidden when subject kind is not '{name}'"));
         }
     }

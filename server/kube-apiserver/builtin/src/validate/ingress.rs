@@ -1,8 +1,8 @@
 //! Validation of ingresses and ingress classes.
 
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, number, path_segment, port_name, port_number,
-    set, text,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, is_set, items, json, number, path_segment, port_name,
+    port_number, text,
 };
 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -10,10 +10,10 @@ const BAD_PATHS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    if items(spec, "rules").is_empty() && !set(spec, "defaultBackend") {
+    if items(spec, "rules").is_empty() && !is_set(spec, "defaultBackend") {
         e.invalid("spec", at(spec, "rules"), "either `defaultBackend` or `rules` must be specified");
     }
-    if set(spec, "defaultBackend") {
+    if is_set(spec, "defaultBackend") {
         backend(e, at(spec, "defaultBackend"), "spec.defaultBackend");
     }
     for (index, rule) in items(spec, "rules").iter().enumerate() {
@@ -65,7 +65,7 @@ fn rule(e: &mut Errors, rule: &Value, path: &str) {
         let why = if host.contains('*') { wildcard(host) } else { dns1123_subdomain(host) };
         e.names(&format!("{path}.host"), host, why);
     }
-    if !set(rule, "http") {
+    if !is_set(rule, "http") {
         return;
     }
     let path = format!("{path}.http");
@@ -79,7 +79,7 @@ fn rule(e: &mut Errors, rule: &Value, path: &str) {
 
 fn http_path(e: &mut Errors, entry: &Value, path: &str) {
     let target = text(entry, "path");
-    if !set(entry, "pathType") {
+    if !is_set(entry, "pathType") {
         return e.required(format!("{path}.pathType"), "pathType must be specified");
     }
     match text(entry, "pathType") {
@@ -116,7 +116,7 @@ fn http_path(e: &mut Errors, entry: &Value, path: &str) {
 }
 
 fn backend(e: &mut Errors, backend: &Value, path: &str) {
-    match (set(backend, "resource"), set(backend, "service")) {
+    match (is_set(backend, "resource"), is_set(backend, "service")) {
         (true, true) => e.invalid(path, &json!(""), "cannot set both resource and service backends"),
         (false, false) => e.invalid(path, &json!(""), "resource or service backend is required"),
         (true, false) => {
@@ -195,7 +195,7 @@ pub(super) fn class(e: &mut Errors, object: &Value) {
         ("Namespace", Some(name)) => e.names(NAMESPACE, name, dns1123_label(name)),
         ("Cluster", Some(_)) => e.forbidden(NAMESPACE, "`parameters.scope` is set to 'Cluster'"),
         ("Cluster", None) => {}
-        _ if !set(parameters, "scope") => e.required("spec.parameters.scope", ""),
+        _ if !is_set(parameters, "scope") => e.required("spec.parameters.scope", ""),
         (other, _) => e.unsupported("spec.parameters.scope", &json!(other), &["Cluster", "Namespace"]),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::job_indexes::total;
-use super::{Errors, FieldError, FieldErrorKind, Value, at, items, json, number, qualified_name, set, text};
+use super::{Errors, FieldError, FieldErrorKind, Value, at, is_set, items, json, number, qualified_name, text};
 
 const MOST_RULES: usize = 20;
 /// Longest list of indexes in bytes.
@@ -39,13 +39,13 @@ pub(super) fn failure(e: &mut Errors, spec: &Value, path: &str) {
         let path = format!("{path}.rules[{index}]");
         let action = at(rule, "action");
         if action == "FailIndex" {
-            if !set(spec, "backoffLimitPerIndex") {
+            if !is_set(spec, "backoffLimitPerIndex") {
                 e.invalid(format!("{path}.action"), action, "requires the backoffLimitPerIndex to be set");
             }
         } else {
             listed(e, &format!("{path}.action"), action, &["Count", "FailIndex", "FailJob", "Ignore"]);
         }
-        let codes = set(rule, "onExitCodes");
+        let codes = is_set(rule, "onExitCodes");
         if codes {
             exit_codes(e, at(rule, "onExitCodes"), &names, &format!("{path}.onExitCodes"));
         }
@@ -107,7 +107,7 @@ pub(super) fn success(e: &mut Errors, spec: &Value, path: &str) {
     let completions = number(spec, "completions").unwrap_or(0);
     for (index, rule) in rules.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        if !set(rule, "succeededCount") && !set(rule, "succeededIndexes") {
+        if !is_set(rule, "succeededCount") && !is_set(rule, "succeededIndexes") {
             e.required(&path, "at least one of succeededCount or succeededIndexes must be specified");
         }
         let mut named = None;

@@ -2,17 +2,17 @@
 //! Only changed fields are validated, so that an invalid status can be corrected step by step. Pure.
 
 use super::job_indexes::{overlap, total};
-use super::{Errors, FieldError, FieldErrorKind, Value, at, flag, items, json, number, same, set, text};
+use super::{Errors, FieldError, FieldErrorKind, Value, at, flag, is_set, items, json, number, same, text};
 
-/// Conditions that cannot be revoked.
+/// Conditions that cannot change back from `True`.
 const TERMINAL: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
 
-/// A job with accessors for its status.
-struct Seen<'a> {
+/// Accessors for the status of a job.
+struct JobStatus<'a> {
     job: &'a Value,
 }
 
-impl Seen<'_> {
+impl JobStatus<'_> {
     fn is(&self, condition: &str) -> bool {
         self.condition(condition) == "True"
     }
@@ -37,12 +37,12 @@ impl Seen<'_> {
 }
 
 pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
-    let (before, after) = (Seen { job: old }, Seen { job: new });
+    let (before, after) = (JobStatus { job: old }, JobStatus { job: new });
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
         e.non_negative(format!("status.{field}"), after.status(field));
     }
-    uncounted(e, new);
-    ends(e, &before, &after);
+    uncounted_pods(e, new);
+    terminal_conditions(e, &before, &after);
     times_and_pods(e, &before, &after);
     indexes(e, &before, &after);
     let changed = |field: &str| !same(before.status(field), after.status(field));
@@ -51,21 +51,21 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
         e.invalid("status.terminating", after.status("terminating"), "terminating>0 is invalid for finished job");
     }
     if (changed("ready") || changed("active"))
-        && set(new, "status.ready")
+        && is_set(new, "status.ready")
         && after.count("ready") > after.count("active")
     {
         e.invalid("status.ready", after.status("ready"), "cannot set more ready pods than active");
     }
-    successes(e, &after);
-    stays(e, &before, &after);
+    success_conditions(e, &after);
+    irreversible_fields(e, &before, &after);
 }
 
-/// An error for the conditions as a whole.
-fn conditions(e: &mut Errors, why: &str) {
+/// Adds an error for the conditions as a whole.
+fn conditions_error(e: &mut Errors, why: &str) {
     e.push(FieldError::new(FieldErrorKind::Invalid, "status.conditions", None, why));
 }
 
-fn uncounted(e: &mut Errors, new: &Value) {
+fn uncounted_pods(e: &mut Errors, new: &Value) {
     let mut seen: Vec<&str> = Vec::new();
     for list in ["succeeded", "failed"] {
         let path = format!("status.uncountedTerminatedPods.{list}");
@@ -83,18 +83,18 @@ fn uncounted(e: &mut Errors, new: &Value) {
 }
 
 /// Validates conditions that exclude or require each other, and the completion time.
-fn ends(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
-    let turned = |condition: &str| before.is(condition) != after.is(condition);
+fn terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
+    let condition_changed = |condition: &str| before.is(condition) != after.is(condition);
     let changed = |field: &str| !same(before.status(field), after.status(field));
     let complete = after.is("Complete");
-    if (turned("Complete") || turned("Failed")) && complete && after.is("Failed") {
-        conditions(e, "cannot set Complete=True and Failed=true conditions");
+    if (condition_changed("Complete") || condition_changed("Failed")) && complete && after.is("Failed") {
+        conditions_error(e, "cannot set Complete=True and Failed=true conditions");
     }
-    if (turned("Complete") || turned("FailureTarget")) && complete && after.is("FailureTarget") {
-        conditions(e, "cannot set Complete=True and FailureTarget=true conditions");
+    if (condition_changed("Complete") || condition_changed("FailureTarget")) && complete && after.is("FailureTarget") {
+        conditions_error(e, "cannot set Complete=True and FailureTarget=true conditions");
     }
     let completion = after.status("completionTime");
-    if turned("Complete") || changed("completionTime") {
+    if condition_changed("Complete") || changed("completionTime") {
         if !completion.is_null() && !complete {
             let why = "cannot set completionTime when there is no Complete=True condition";
             e.invalid("status.completionTime", completion, why);
@@ -107,42 +107,45 @@ fn ends(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     if (changed("startTime") || changed("completionTime")) && !start.is_empty() && !end.is_empty() && end < start {
         e.invalid("status.completionTime", completion, "must be equal to or after `startTime`");
     }
-    if (turned("Failed") || changed("failedIndexes")) && after.is("Failed") && !after.is("FailureTarget") {
-        conditions(e, "cannot set Failed=True condition without the FailureTarget=true condition");
+    if (condition_changed("Failed") || changed("failedIndexes")) && after.is("Failed") && !after.is("FailureTarget") {
+        conditions_error(e, "cannot set Failed=True condition without the FailureTarget=true condition");
     }
-    if (turned("Complete") || turned("SuccessCriteriaMet")) && complete && !after.is("SuccessCriteriaMet") {
-        conditions(e, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition");
+    if (condition_changed("Complete") || condition_changed("SuccessCriteriaMet"))
+        && complete
+        && !after.is("SuccessCriteriaMet")
+    {
+        conditions_error(e, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition");
     }
 }
 
 /// Validates times and pod counters of a finished job.
-fn times_and_pods(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
+fn times_and_pods(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
     let changed = |field: &str| !same(before.status(field), after.status(field));
-    let turned = before.finished() != after.finished();
+    let finishes = before.finished() != after.finished();
     if !after.finished() {
         return;
     }
-    if (turned || changed("active")) && after.count("active") > 0 {
+    if (finishes || changed("active")) && after.count("active") > 0 {
         e.invalid("status.active", after.status("active"), "active>0 is invalid for finished job");
     }
-    let never_began = flag(after.job, "spec.suspend") && number(after.job, "spec.completions") == Some(0);
-    if (turned || changed("startTime")) && !never_began && after.status("startTime").is_null() {
+    let never_started = flag(after.job, "spec.suspend") && number(after.job, "spec.completions") == Some(0);
+    if (finishes || changed("startTime")) && !never_started && after.status("startTime").is_null() {
         e.required("status.startTime", "startTime is required for finished job");
     }
-    let left = ["succeeded", "failed"]
+    let has_uncounted = ["succeeded", "failed"]
         .iter()
         .any(|list| !items(after.job, &format!("status.uncountedTerminatedPods.{list}")).is_empty());
-    if (turned || changed("uncountedTerminatedPods")) && left {
+    if (finishes || changed("uncountedTerminatedPods")) && has_uncounted {
         let uncounted = after.status("uncountedTerminatedPods");
         e.invalid("status.uncountedTerminatedPods", uncounted, "must be empty for finished job");
     }
 }
 
-fn indexes(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
+fn indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
     let changed = |field: &str| !same(before.status(field), after.status(field));
     let (completed, failed) = (text(after.job, "status.completedIndexes"), after.status("failedIndexes"));
     let completions = number(after.job, "spec.completions");
-    let per_index = set(after.job, "spec.backoffLimitPerIndex");
+    let per_index = is_set(after.job, "spec.backoffLimitPerIndex");
     let check = |e: &mut Errors, field: &str, indexes: &str, completions: i64| {
         if let Err(why) = total(indexes, completions) {
             e.invalid(format!("status.{field}"), &json!(indexes), format!("error parsing {field}: {why}"));
@@ -176,24 +179,24 @@ fn indexes(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     }
 }
 
-fn successes(e: &mut Errors, after: &Seen<'_>) {
+fn success_conditions(e: &mut Errors, after: &JobStatus<'_>) {
     if after.is("SuccessCriteriaMet") {
         for other in ["Failed", "FailureTarget"] {
             if after.is(other) {
-                conditions(e, &format!("cannot set SuccessCriteriaMet=True and {other}=true conditions"));
+                conditions_error(e, &format!("cannot set SuccessCriteriaMet=True and {other}=true conditions"));
             }
         }
-    } else if set(after.job, "spec.successPolicy") && after.is("Complete") {
+    } else if is_set(after.job, "spec.successPolicy") && after.is("Complete") {
         let why = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
-        conditions(e, why);
+        conditions_error(e, why);
     }
 }
 
 /// Validates fields that cannot be reverted.
-fn stays(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
+fn irreversible_fields(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
     for condition in TERMINAL {
         if before.is(condition) && !after.is(condition) {
-            conditions(e, &format!("cannot disable the terminal {condition}=True condition"));
+            conditions_error(e, &format!("cannot disable the terminal {condition}=True condition"));
         }
     }
     if after.count("failed") < before.count("failed") {
@@ -215,9 +218,9 @@ fn stays(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
         e.invalid("status.startTime", is, "field is immutable for unsuspended job once set");
     }
     if before.is("SuccessCriteriaMet") && !after.is("SuccessCriteriaMet") {
-        conditions(e, "cannot disable the SuccessCriteriaMet=True condition");
+        conditions_error(e, "cannot disable the SuccessCriteriaMet=True condition");
     }
     if before.is("Complete") && !before.is("SuccessCriteriaMet") && after.is("SuccessCriteriaMet") {
-        conditions(e, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions");
+        conditions_error(e, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions");
     }
 }

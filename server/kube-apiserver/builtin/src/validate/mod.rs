@@ -6,10 +6,10 @@ use crowsnest_apimachinery::names::format::{
     dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
 };
 use crowsnest_registry::strategy::RequestContext;
-use crowsnest_registry::validation::labels;
+use crowsnest_registry::validation::validate_labels;
 use serde_json::{Value, json};
 
-use super::object::{at, fields, flag, items, number, same, set, text, unset};
+use super::object::{at, fields, flag, is_set, is_unset, items, number, same, text};
 
 mod addresses;
 mod admission_policy;

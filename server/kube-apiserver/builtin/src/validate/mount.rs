@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Errors, FieldError, Value, at, flag, items, json, set, text};
+use super::{Errors, FieldError, Value, at, flag, is_set, items, json, text};
 
 /// Names of a pod's volumes.
 #[derive(Default)]
@@ -99,11 +99,11 @@ fn read_only(e: &mut Errors, mount: &Value, path: &str) {
             if !flag(mount, "readOnly") {
                 e.forbidden(path, "may only be specified when readOnly is true");
             }
-            if set(mount, "mountPropagation") && text(mount, "mountPropagation") != "None" {
+            if is_set(mount, "mountPropagation") && text(mount, "mountPropagation") != "None" {
                 e.forbidden(path, "may only be specified when mountPropagation is None or not specified");
             }
         }
-        _ if !set(mount, "recursiveReadOnly") => {}
+        _ if !is_set(mount, "recursiveReadOnly") => {}
         other => e.unsupported(path, &json!(other), &["Disabled", "Enabled", "IfPossible"]),
     }
 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, items, json, label_value, number, port,
-    port_number, qualified_name, set, text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, is_set, items, json, label_value, number, port,
+    port_number, qualified_name, text,
 };
 
 pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -217,10 +217,10 @@ pub(super) fn policy(e: &mut Errors, object: &Value) {
 }
 
 fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
-    if set(entry, "protocol") && !matches!(text(entry, "protocol"), "TCP" | "UDP" | "SCTP") {
+    if is_set(entry, "protocol") && !matches!(text(entry, "protocol"), "TCP" | "UDP" | "SCTP") {
         e.unsupported(format!("{path}.protocol"), at(entry, "protocol"), &["TCP", "UDP", "SCTP"]);
     }
-    if set(entry, "port") {
+    if is_set(entry, "port") {
         let (start, end, field) = (number(entry, "port"), number(entry, "endPort"), format!("{path}.endPort"));
         if start.is_some() {
             port(e, &format!("{path}.port"), at(entry, "port"));
@@ -249,18 +249,18 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
 fn peer(e: &mut Errors, entry: &Value, path: &str) {
     let mut peers = 0;
     for selector in ["podSelector", "namespaceSelector"] {
-        if set(entry, selector) {
+        if is_set(entry, selector) {
             peers += 1;
             label_selector(e, at(entry, selector), &format!("{path}.{selector}"));
         }
     }
-    if set(entry, "ipBlock") {
+    if is_set(entry, "ipBlock") {
         peers += 1;
         block(e, at(entry, "ipBlock"), &format!("{path}.ipBlock"));
     }
     if peers == 0 {
         e.required(path, "must specify a peer");
-    } else if peers > 1 && set(entry, "ipBlock") {
+    } else if peers > 1 && is_set(entry, "ipBlock") {
         e.forbidden(path, "may not specify both ipBlock and another peer");
     }
 }

@@ -6,7 +6,7 @@ use super::resources::amount;
 use super::selector::node_selector;
 use super::storage::access_modes;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, go, items, set, text, volume, volume_sources,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, go, is_set, items, text, volume, volume_sources,
 };
 use crate::object;
 
@@ -40,7 +40,7 @@ pub(super) fn volume(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     whole(e, spec);
     let annotated = at(object, "metadata.annotations").get(MOUNT_OPTIONS).is_some();
-    if annotated && !MOUNTED_BY_OPTIONS.iter().any(|kind| set(spec, kind)) {
+    if annotated && !MOUNTED_BY_OPTIONS.iter().any(|kind| is_set(spec, kind)) {
         let path = format!("metadata.annotations.{MOUNT_OPTIONS}");
         e.forbidden(path, "may not specify mount options for this volume type");
     }
@@ -68,8 +68,8 @@ fn whole(e: &mut Errors, spec: &Value) {
         at(spec, "persistentVolumeReclaimPolicy"),
         &["Delete", "Recycle", "Retain"],
     );
-    if set(spec, "nodeAffinity") {
-        if set(spec, "nodeAffinity.required") {
+    if is_set(spec, "nodeAffinity") {
+        if is_set(spec, "nodeAffinity.required") {
             node_selector(e, at(spec, "nodeAffinity.required"), "spec.nodeAffinity.required");
         } else {
             e.required("spec.nodeAffinity.required", "must specify required node constraints");
@@ -102,7 +102,7 @@ fn attributes(e: &mut Errors, spec: &Value, path: &str) {
     } else {
         e.names(&field, class, dns1123_subdomain(class));
     }
-    if !set(spec, "csi") {
+    if !is_set(spec, "csi") {
         e.required(format!("{path}.csi"), "has to be specified when using volumeAttributesClassName");
     }
 }
@@ -112,10 +112,10 @@ pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
     let refused = |e: &mut Errors, field: &str| {
         e.forbidden(format!("{path}.{field}"), "may not be specified in the context of inline volumes");
     };
-    for field in ["claimRef", "capacity"].into_iter().filter(|field| set(spec, field)) {
+    for field in ["claimRef", "capacity"].into_iter().filter(|field| is_set(spec, field)) {
         refused(e, field);
     }
-    if !set(spec, "csi") {
+    if !is_set(spec, "csi") {
         e.required(format!("{path}.csi"), "has to be specified in the context of inline volumes");
     }
     if items(spec, "accessModes").is_empty() {
@@ -126,7 +126,7 @@ pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
         let why = "may only be Retain in the context of inline volumes";
         e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
     }
-    if set(spec, "nodeAffinity") {
+    if is_set(spec, "nodeAffinity") {
         refused(e, "nodeAffinity");
     }
     source(e, spec, path);
@@ -168,7 +168,7 @@ const SOURCES: [&str; 22] = [
 
 fn source(e: &mut Errors, spec: &Value, parent: &str) {
     let mut found = false;
-    for kind in SOURCES.into_iter().filter(|kind| set(spec, kind)) {
+    for kind in SOURCES.into_iter().filter(|kind| is_set(spec, kind)) {
         let path = format!("{parent}.{kind}");
         if found {
             let path = if kind == "cephfs" { format!("{parent}.cephFS") } else { path };
@@ -187,7 +187,7 @@ fn source(e: &mut Errors, spec: &Value, parent: &str) {
             "gcePersistentDisk" => volume_sources::shared(e, kind, source, &format!("{parent}.persistentDisk")),
             _ => volume_sources::shared(e, kind, source, &path),
         }
-        if kind == "local" && !set(spec, "nodeAffinity") {
+        if kind == "local" && !is_set(spec, "nodeAffinity") {
             e.required(format!("{parent}.nodeAffinity"), "Local volume requires node affinity");
         }
     }
@@ -199,7 +199,7 @@ fn source(e: &mut Errors, spec: &Value, parent: &str) {
 /// `validatePVSecretReference` for all secrets of a driver.
 fn secrets(e: &mut Errors, source: &Value, path: &str) {
     let kinds = ["controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"];
-    for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| set(source, field)) {
+    for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| is_set(source, field)) {
         let (secret, path) = (at(source, &field), format!("{path}.{field}"));
         volume::needs(e, secret, &["name"], &path);
         if !text(secret, "name").is_empty() {
@@ -234,7 +234,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, mut after) = (source(old), source(new));
     // A secret for expansion can be added later.
     const SECRET: &str = "controllerExpandSecretRef";
-    if set(&before, "csi") && !set(at(&before, "csi"), SECRET) && set(at(&after, "csi"), SECRET) {
+    if is_set(&before, "csi") && !is_set(at(&before, "csi"), SECRET) && is_set(at(&after, "csi"), SECRET) {
         object::take(&mut after["csi"], SECRET);
     }
     if before != after {
@@ -252,7 +252,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
             _ => e.push(go::invalid_internal("nodeAffinity", wanted, "core.VolumeNodeAffinity", why)),
         }
     }
-    if set(old, "spec.volumeAttributesClassName") && !set(new, "spec.volumeAttributesClassName") {
+    if is_set(old, "spec.volumeAttributesClassName") && !is_set(new, "spec.volumeAttributesClassName") {
         e.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden");
     }
 }

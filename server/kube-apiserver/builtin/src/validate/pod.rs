@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::container::{self, Role};
+use super::container::{self, ContainerType};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, env, fields, items, json, labels, number, pod_context,
-    qualified_name, resources, scheduling, set, text, volume,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, env, fields, is_set, items, json, number, pod_context,
+    qualified_name, resources, scheduling, text, validate_labels, volume,
 };
 
 /// Annotation of mirror pods, which represent static pods of a kubelet.
@@ -29,7 +29,7 @@ pub(super) fn whole(e: &mut Errors, object: &Value) {
     if text(pod, "serviceAccountName").is_empty() {
         for (v, volume) in items(pod, "volumes").iter().enumerate() {
             for (s, source) in items(volume, "projected.sources").iter().enumerate() {
-                if set(source, "serviceAccountToken") {
+                if is_set(source, "serviceAccountToken") {
                     let field = format!("spec.volumes[{v}].projected.sources[{s}].serviceAccountToken");
                     e.forbidden(field, "must not be specified when serviceAccountName is not set");
                 }
@@ -70,8 +70,8 @@ pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
 
 pub(super) fn template_metadata(e: &mut Errors, template: &Value, path: &str) {
     let metadata = template.get("metadata");
-    e.0.extend(labels(metadata.and_then(|m| m.get("labels")), &format!("{path}.labels")));
-    e.0.extend(crowsnest_registry::validation::annotations(
+    e.0.extend(validate_labels(metadata.and_then(|m| m.get("labels")), &format!("{path}.labels")));
+    e.0.extend(crowsnest_registry::validation::validate_annotations(
         metadata.and_then(|m| m.get("annotations")),
         &format!("{path}.annotations"),
     ));
@@ -87,10 +87,12 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
     if items(spec, "containers").is_empty() {
         e.required(format!("{path}.containers"), "");
     }
-    for (list, role) in
-        [("containers", Role::Main), ("initContainers", Role::Init), ("ephemeralContainers", Role::Ephemeral)]
-    {
-        container::list(e, items(spec, list), role, &pod, &mut names, &format!("{path}.{list}"));
+    for (list, container_type) in [
+        ("containers", ContainerType::Main),
+        ("initContainers", ContainerType::Init),
+        ("ephemeralContainers", ContainerType::Ephemeral),
+    ] {
+        container::list(e, items(spec, list), container_type, &pod, &mut names, &format!("{path}.{list}"));
     }
     resources::pod(e, spec, &format!("{path}.resources"));
     pod_context::host_network(e, spec, name.is_some(), path);
@@ -100,7 +102,7 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         at(spec, "dnsPolicy"),
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
-    e.0.extend(labels(spec.get("nodeSelector"), &format!("{path}.nodeSelector")));
+    e.0.extend(validate_labels(spec.get("nodeSelector"), &format!("{path}.nodeSelector")));
     pod_context::security(e, spec, path);
     scheduling::affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
     pod_context::dns(e, spec, path);
@@ -125,7 +127,7 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         at(spec, "preemptionPolicy"),
         &["PreemptLowerPriority", "Never"],
     );
-    if set(spec, "overhead") {
+    if is_set(spec, "overhead") {
         resources::requirements(e, &json!({"limits": at(spec, "overhead")}), None, &format!("{path}.overhead"));
     }
     pod_context::os(e, spec, path);

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::container;
-use super::{Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, flag, go, items, json, number, set, text};
+use super::{
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, flag, go, is_set, items, json, number, text,
+};
 
 /// Pattern of sysctl names as kube-apiserver prints it.
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -194,7 +196,7 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
         } else {
             e.names(&format!("{path}.name"), name, dns1123_label(name));
         }
-        let why = match (set(claim, "resourceClaimName"), set(claim, "resourceClaimTemplateName")) {
+        let why = match (is_set(claim, "resourceClaimName"), is_set(claim, "resourceClaimTemplateName")) {
             (true, true) => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
             (false, false) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
             _ => None,
@@ -212,7 +214,7 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
 
 /// Validates `spec.os` and fields that do not apply to the operating system.
 pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
-    if !set(spec, "os") {
+    if !is_set(spec, "os") {
         return;
     }
     let others: &[&str] = match text(spec, "os.name") {
@@ -241,13 +243,13 @@ pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
     let windows = text(spec, "os.name") == "windows";
     let why = if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
     let refuse = |e: &mut Errors, owner: &Value, path: String| {
-        for field in others.iter().filter(|field| set(owner, &format!("securityContext.{field}"))) {
+        for field in others.iter().filter(|field| is_set(owner, &format!("securityContext.{field}"))) {
             e.forbidden(format!("{path}.securityContext.{field}"), why);
         }
     };
     if windows {
         for field in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
-            if set(spec, field) && at(spec, field) != false {
+            if is_set(spec, field) && at(spec, field) != false {
                 e.forbidden(format!("{path}.{field}"), why);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::difference::difference;
 use super::pod::{MIRROR, whole};
-use super::{Errors, Value, at, container, fields, go, items, json, number, same, scheduling, set, text};
+use super::{Errors, Value, at, container, fields, go, is_set, items, json, number, same, scheduling, text};
 use crate::defaults::pod::qos_class;
 use crate::object;
 
@@ -112,8 +112,8 @@ fn gated(e: &mut Errors, before: &Value, spec: &mut Value) {
         return;
     }
     node_affinity(e, old, new);
-    let of_pods = ["podAffinity", "podAntiAffinity"].iter().any(|kind| set(at(spec, "affinity"), kind));
-    if !set(spec, "affinity") || (!of_pods && !set(before, "affinity")) {
+    let of_pods = ["podAffinity", "podAntiAffinity"].iter().any(|kind| is_set(at(spec, "affinity"), kind));
+    if !is_set(spec, "affinity") || (!of_pods && !is_set(before, "affinity")) {
         let mut alone = json!({});
         object::copy(at(before, "affinity"), &mut alone, "nodeAffinity");
         match old.is_null() {
@@ -165,8 +165,8 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
     if before != qos_class(at(new, "spec")) {
         e.invalid("spec", at(new, "status.qosClass"), "Pod QOS Class may not change as a result of resizing");
     }
-    let running = items(old, "status.containerStatuses").iter().find(|status| set(status, "state.running"));
-    if running.is_some_and(|status| !set(status, "resources")) {
+    let running = items(old, "status.containerStatuses").iter().find(|status| is_set(status, "state.running"));
+    if running.is_some_and(|status| !is_set(status, "resources")) {
         e.forbidden("spec", "Pod running on node without support for resize");
     }
     whole_resize(e, old, new);
@@ -215,13 +215,13 @@ fn whole_resize(e: &mut Errors, old: &Value, new: &Value) {
     if amounts(before) + amounts(after) == 0 {
         return;
     }
-    if set(before, "resources") && !set(after, "resources") {
+    if is_set(before, "resources") && !is_set(after, "resources") {
         return e.forbidden("spec.resources", "pod-level resources cannot be removed");
     }
     removals(e, before, after, "spec.resources", "pod-level resource");
     let resources = |spec: &Value| json!({"resources": at(spec, "resources")});
     let (before, after) = (resources(before), resources(after));
-    if set(&before, "resources") && !same(&resized(&before, &after), &before) {
+    if is_set(&before, "resources") && !same(&resized(&before, &after), &before) {
         e.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
     }
 }
@@ -267,11 +267,11 @@ fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
         amounts.remove(name);
         amounts.extend(fields(old, &path).get(name).map(|amount| (name.to_owned(), amount.clone())));
     }
-    if !set(container, "resources") {
+    if !is_set(container, "resources") {
         object::put(container, "resources", json!({}));
     }
     let Some(resources) = object::inside(container, "resources") else { return };
-    match set(old, &path) {
+    match is_set(old, &path) {
         true => object::put(resources, kind, amounts),
         false => drop(object::take(resources, kind)),
     }

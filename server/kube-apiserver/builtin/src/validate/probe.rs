@@ -1,6 +1,6 @@
 //! Validation of a container's probes and lifecycle handlers. Used by `container`; pure.
 
-use super::{Errors, Value, at, items, json, number, port, set, text, unset};
+use super::{Errors, Value, at, is_set, is_unset, items, json, number, port, text};
 
 /// Validates lifecycle handlers; `grace` is `terminationGracePeriodSeconds`, the upper limit of a sleep.
 pub(super) fn handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
@@ -40,7 +40,7 @@ fn probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>, path: &s
 fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
     let mut found = false;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
-        if !set(handler, kind) {
+        if !is_set(handler, kind) {
             continue;
         }
         let (here, source) = (format!("{path}.{kind}"), at(handler, kind));
@@ -70,7 +70,7 @@ fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
 
 fn http_get(e: &mut Errors, get: &Value, path: &str) {
     const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
-    if unset(get, "path") {
+    if is_unset(get, "path") {
         e.required(format!("{path}.path"), "");
     }
     port(e, &format!("{path}.port"), at(get, "port"));

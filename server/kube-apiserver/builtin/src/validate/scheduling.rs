@@ -3,8 +3,8 @@
 
 use super::selector::{label_selector, node_selector, preferred_term};
 use super::{
-    Errors, FieldError, FieldErrorKind, Value, at, dns1123_label, fields, items, json, label_value, number,
-    qualified_name, set, text,
+    Errors, FieldError, FieldErrorKind, Value, at, dns1123_label, fields, is_set, items, json, label_value, number,
+    qualified_name, text,
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -13,7 +13,7 @@ pub(super) fn affinity(e: &mut Errors, affinity: &Value, path: &str) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let node = at(affinity, "nodeAffinity");
-    if set(node, REQUIRED) {
+    if is_set(node, REQUIRED) {
         node_selector(e, at(node, REQUIRED), &format!("{path}.nodeAffinity.{REQUIRED}"));
     }
     for (index, term) in items(node, PREFERRED).iter().enumerate() {
@@ -155,7 +155,7 @@ pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
             let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             e.invalid(format!("{path}.operator"), &json!(operator), why);
         }
-        if set(toleration, "tolerationSeconds") && effect != "NoExecute" {
+        if is_set(toleration, "tolerationSeconds") && effect != "NoExecute" {
             let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
             e.invalid(format!("{path}.effect"), &json!(effect), why);
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crowsnest_schema::internal::internal_text;
 
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port,
-    port_number, set, text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number, port,
+    port_number, text, validate_labels,
 };
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
@@ -41,7 +41,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         _ => {}
     }
     ports(e, spec);
-    e.0.extend(labels(spec.get("selector"), "spec.selector"));
+    e.0.extend(validate_labels(spec.get("selector"), "spec.selector"));
     e.one_of("spec.sessionAffinity", at(spec, "sessionAffinity"), &["ClientIP", "None"]);
     if text(spec, "sessionAffinity") == "ClientIP" {
         let seconds = number(spec, "sessionAffinityConfig.clientIP.timeoutSeconds").unwrap_or(0);
@@ -53,7 +53,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             );
         }
     }
-    if text(spec, "sessionAffinity") == "None" && set(spec, "sessionAffinityConfig") {
+    if text(spec, "sessionAffinity") == "None" && is_set(spec, "sessionAffinityConfig") {
         e.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
     }
     if kind != "ExternalName" {
@@ -232,7 +232,7 @@ fn balancer(e: &mut Errors, object: &Value, kind: &str) {
             super::network::cidr(e, &field, range.trim());
         }
     }
-    if set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
+    if is_set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
         e.forbidden("spec.allocateLoadBalancerNodePorts", ONLY);
     }
     let class = at(spec, "loadBalancerClass");

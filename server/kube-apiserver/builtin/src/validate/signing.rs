@@ -11,27 +11,27 @@ use super::{Errors, Value, at, cluster, items, json, text};
 const CONDITIONS: &str = "status.conditions";
 const CERTIFICATE: &str = "status.certificate";
 
-fn of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
+fn conditions_of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
     items(object, CONDITIONS).iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
 /// `validateCertificateSigningRequestUpdate` for `approval` and `status`.
 pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
-    // Existing invalid values are accepted.
+    // Unchanged conditions are not validated, so existing invalid ones do not prevent updates.
     if at(old, CONDITIONS) != at(new, CONDITIONS) {
         cluster::approval(e, new);
     }
     let changed = at(old, CERTIFICATE) != at(new, CERTIFICATE);
-    if changed && let Some(why) = wrong_certificate(text(new, CERTIFICATE)) {
+    if changed && let Some(why) = certificate_error(text(new, CERTIFICATE)) {
         e.invalid(CERTIFICATE, &json!("<certificate data>"), why);
     }
     for kind in ["Approved", "Denied", "Failed"] {
-        if of_type(new, kind).len() < of_type(old, kind).len() {
+        if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
             e.forbidden(CONDITIONS, &format!("updates may not remove a condition of type {kind:?}"));
         }
     }
     if subresource != "approval" {
-        ["Approved", "Denied"].iter().for_each(|kind| decided(e, kind, old, new));
+        ["Approved", "Denied"].iter().for_each(|kind| approval_condition(e, kind, old, new));
     }
     if changed && subresource != "status" {
         e.forbidden(CERTIFICATE, "updates may not set certificate content");
@@ -40,9 +40,9 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     }
 }
 
-/// Approval and denial can only be written through their subresource.
-fn decided(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
-    let (before, after) = (of_type(old, kind), of_type(new, kind));
+/// Validates that a condition of approval or denial is unchanged; only the `approval` subresource can write it.
+fn approval_condition(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+    let (before, after) = (conditions_of_type(old, kind), conditions_of_type(new, kind));
     if after.len() > before.len() {
         e.forbidden(CONDITIONS, &format!("updates may not add a condition of type {kind:?}"));
     } else if after.len() == before.len() && before != after {
@@ -51,8 +51,8 @@ fn decided(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     }
 }
 
-/// Validates a certificate chain; empty data is valid.
-fn wrong_certificate(data: &str) -> Option<String> {
+/// The error of a certificate chain in base64; empty data is valid.
+fn certificate_error(data: &str) -> Option<String> {
     if data.is_empty() {
         return None;
     }

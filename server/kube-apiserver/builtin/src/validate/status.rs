@@ -4,7 +4,7 @@ use crowsnest_apimachinery::names::format::condition_reason;
 
 use super::resources::{amount, is_native};
 use super::{
-    Errors, FieldError, Value, at, dns1123_subdomain, fields, items, json, pod_context, qualified_name, set, text,
+    Errors, FieldError, Value, at, dns1123_subdomain, fields, is_set, items, json, pod_context, qualified_name, text,
 };
 
 /// Validates the status; `kind` is a built-in kind with a `status` subresource.
@@ -42,7 +42,7 @@ fn conditions(e: &mut Errors, new: &Value) {
         if generation.as_i64().is_some_and(|n| n < 0) {
             e.invalid(format!("{path}.observedGeneration"), generation, "must be greater than or equal to zero");
         }
-        if !set(condition, "lastTransitionTime") {
+        if !is_set(condition, "lastTransitionTime") {
             e.required(format!("{path}.lastTransitionTime"), "");
         }
         match text(condition, "reason") {
@@ -150,7 +150,7 @@ fn ingresses(e: &mut Errors, list: &[Value], modes: bool) {
 
 fn mode(e: &mut Errors, ingress: &Value, path: &str) {
     let (field, addressed) = (format!("{path}.ipMode"), !text(ingress, "ip").is_empty());
-    match (addressed, set(ingress, "ipMode")) {
+    match (addressed, is_set(ingress, "ipMode")) {
         (true, false) => e.required(field, "must be specified when `ip` is set"),
         (false, true) => e.forbidden(field, "may not be specified when `ip` is not set"),
         (true, true) => e.optional_one_of(&field, at(ingress, "ipMode"), &["Proxy", "VIP"]),
@@ -159,7 +159,7 @@ fn mode(e: &mut Errors, ingress: &Value, path: &str) {
 }
 
 fn namespace(e: &mut Errors, new: &Value) {
-    let (going, phase) = (set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
+    let (going, phase) = (is_set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
     let (wanted, why) = match going {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
         true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),

@@ -6,7 +6,7 @@ use super::difference::difference;
 use super::resources::amount;
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, same, set, text,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, qualified_name, same, text,
 };
 use crate::object;
 
@@ -29,7 +29,7 @@ pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
     if items(spec, "accessModes").is_empty() {
         e.required(format!("{path}.accessModes"), "at least 1 access mode is required");
     }
-    if set(spec, "selector") {
+    if is_set(spec, "selector") {
         label_selector(e, at(spec, "selector"), &format!("{path}.selector"));
     }
     access_modes(e, spec, &format!("{path}.accessModes"));
@@ -95,49 +95,50 @@ const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     claim(e, at(new, "spec"), "spec");
-    let mut wanted = at(new, "spec").clone();
+    // The new spec with permitted changes reverted; any remaining difference is an error.
+    let mut new_spec = at(new, "spec").clone();
     let before = at(old, "spec");
     // The class can be moved from the deprecated annotation to the field.
     let beta =
         |object| fields(object, "metadata.annotations").get(BETA_CLASS).and_then(Value::as_str).unwrap_or_default();
     let (was, is) = (beta(old), beta(new));
-    if !set(before, "storageClassName")
+    if !is_set(before, "storageClassName")
         && !was.is_empty()
-        && text(&wanted, "storageClassName") == was
+        && text(&new_spec, "storageClassName") == was
         && (is.is_empty() || is == was)
     {
-        object::take(&mut wanted, "storageClassName");
+        object::take(&mut new_spec, "storageClassName");
     } else if was != is {
         e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
     }
     // The binder sets the volume name; a bound claim can be expanded.
     if text(before, "volumeName").is_empty() {
-        object::copy(before, &mut wanted, "volumeName");
+        object::copy(before, &mut new_spec, "volumeName");
     }
     // Claims created before there was a default class receive it later.
-    if !set(before, "storageClassName") {
-        object::copy(before, &mut wanted, "storageClassName");
+    if !is_set(before, "storageClassName") {
+        object::copy(before, &mut new_spec, "storageClassName");
     }
     let bound = text(old, "status.phase") == "Bound";
     let request = |spec: &Value| fields(spec, "resources.requests").get("storage").and_then(amount);
     if bound {
-        object::copy(before, &mut wanted, "volumeAttributesClassName");
+        object::copy(before, &mut new_spec, "volumeAttributesClassName");
     }
-    let (was, wants) = (request(before), request(&wanted));
-    if (bound || was == wants) && set(before, "resources") {
-        object::copy(before, &mut wanted, "resources");
+    let (old_request, new_request) = (request(before), request(&new_spec));
+    if (bound || old_request == new_request) && is_set(before, "resources") {
+        object::copy(before, &mut new_spec, "resources");
     }
-    if !same(&wanted, before) {
-        let differs = difference("core.PersistentVolumeClaimSpec", before, &wanted);
+    if !same(&new_spec, before) {
+        let differs = difference("core.PersistentVolumeClaimSpec", before, &new_spec);
         e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{differs}"));
     }
-    let held = fields(old, "status.capacity").get("storage").and_then(amount);
-    if request(at(new, "spec")) < was && request(at(new, "spec")) <= held {
+    let capacity = fields(old, "status.capacity").get("storage").and_then(amount);
+    if request(at(new, "spec")) < old_request && request(at(new, "spec")) <= capacity {
         e.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
     }
     e.immutable("volumeMode", at(before, "volumeMode"), at(new, "spec.volumeMode"));
     const FIELD: &str = "spec.volumeAttributesClassName";
-    if at(old, FIELD) != at(new, FIELD) && set(old, "status.currentVolumeAttributesClassName") {
+    if at(old, FIELD) != at(new, FIELD) && is_set(old, "status.currentVolumeAttributesClassName") {
         let why = |value: &str| {
             format!("update to {value} is forbidden when status.currentVolumeAttributesClassName is not nil")
         };
@@ -153,7 +154,7 @@ pub(super) fn class(e: &mut Errors, object: &Value) {
     provisioner(e, text(object, "provisioner"), "provisioner");
     parameters(e, fields(object, "parameters"));
     e.optional_one_of("reclaimPolicy", at(object, "reclaimPolicy"), &["Delete", "Retain"]);
-    if !set(object, "volumeBindingMode") {
+    if !is_set(object, "volumeBindingMode") {
         e.required("volumeBindingMode", "");
     } else if !matches!(text(object, "volumeBindingMode"), "Immediate" | "WaitForFirstConsumer") {
         e.unsupported("volumeBindingMode", at(object, "volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"]);
@@ -172,17 +173,17 @@ pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
 }
 
 pub(super) fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
-    const MOST: usize = 512;
-    const SIZE: usize = 256 * 1024;
-    if parameters.len() > MOST {
-        return e.push(super::FieldError::too_long("parameters", MOST));
+    const MAX_PARAMETERS: usize = 512;
+    const MAX_BYTES: usize = 256 * 1024;
+    if parameters.len() > MAX_PARAMETERS {
+        return e.push(super::FieldError::too_long("parameters", MAX_PARAMETERS));
     }
     for name in parameters.keys().filter(|name| name.is_empty()) {
         e.invalid("parameters", &json!(name), "field can not be empty.");
     }
     let size: usize = parameters.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
-    if size > SIZE {
-        e.push(super::FieldError::too_long("parameters", SIZE));
+    if size > MAX_BYTES {
+        e.push(super::FieldError::too_long("parameters", MAX_BYTES));
     }
 }
 

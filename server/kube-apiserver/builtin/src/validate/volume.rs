@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, FieldError, Value, at, container, dns1123_label, dns1123_subdomain, items, json, number, set, text,
+    Errors, FieldError, Value, at, container, dns1123_label, dns1123_subdomain, is_set, items, json, number, text,
     volume_sources,
 };
 
@@ -48,7 +48,7 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
     let pod = pod.filter(|name| !name.is_empty());
     let made: Vec<String> = items(spec, "volumes")
         .iter()
-        .filter(|volume| set(volume, "ephemeral"))
+        .filter(|volume| is_set(volume, "ephemeral"))
         .filter_map(|volume| Some(format!("{}-{}", pod?, text(volume, "name"))))
         .collect();
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
@@ -66,10 +66,10 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
         }
         if own.0.is_empty() {
             volumes.names.insert(name.to_owned());
-            if set(volume, "persistentVolumeClaim") || set(volume, "ephemeral") {
+            if is_set(volume, "persistentVolumeClaim") || is_set(volume, "ephemeral") {
                 volumes.claims.insert(name.to_owned());
             }
-            if set(volume, "image") {
+            if is_set(volume, "image") {
                 volumes.images.insert(name.to_owned());
             }
         }
@@ -84,12 +84,12 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
 }
 
 fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
-    let mut found = set(volume, "emptyDir");
+    let mut found = is_set(volume, "emptyDir");
     let limit = super::resources::amount(at(volume, "emptyDir.sizeLimit"));
     if limit.is_some_and(|limit| limit.sign() < 0) {
         e.forbidden(format!("{path}.emptyDir.sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
-    for kind in SOURCES.into_iter().filter(|kind| set(volume, kind)) {
+    for kind in SOURCES.into_iter().filter(|kind| is_set(volume, kind)) {
         if found {
             // kube-apiserver misspells two kinds.
             let shown = match kind {
@@ -145,7 +145,7 @@ fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
         "azureFile" => needs(e, source, &["secretName", "shareName"], path),
         "csi" => {
             driver(e, at(source, "driver"), &format!("{path}.driver"));
-            if set(source, "nodePublishSecretRef") {
+            if is_set(source, "nodePublishSecretRef") {
                 needs(e, source, &["nodePublishSecretRef.name"], path);
             }
         }
@@ -159,12 +159,12 @@ fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
             template => {
                 let path = format!("{path}.volumeClaimTemplate");
                 let metadata = at(template, "metadata");
-                let all = crowsnest_registry::validation::annotations(
+                let all = crowsnest_registry::validation::validate_annotations(
                     metadata.get("annotations"),
                     &format!("{path}.metadata.annotations"),
                 );
                 e.0.extend(all);
-                e.0.extend(super::labels(metadata.get("labels"), &format!("{path}.metadata.labels")));
+                e.0.extend(super::validate_labels(metadata.get("labels"), &format!("{path}.metadata.labels")));
                 super::storage::claim(e, at(template, "spec"), &format!("{path}.spec"));
             }
         },
@@ -228,7 +228,7 @@ fn keys(e: &mut Errors, source: &Value, path: &str) {
 fn downward(e: &mut Errors, source: &Value, path: &str) {
     for item in items(source, "items") {
         local_path(e, format!("{path}.path"), at(item, "path"));
-        match (set(item, "fieldRef"), set(item, "resourceFieldRef")) {
+        match (is_set(item, "fieldRef"), is_set(item, "resourceFieldRef")) {
             (true, both) => {
                 container::field_selector(
                     e,
@@ -258,7 +258,7 @@ fn projected(e: &mut Errors, source: &Value, path: &str) {
         let here = format!("{path}.sources[{index}]");
         let mut sources = 0;
         for kind in ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle"] {
-            if set(part, kind) {
+            if is_set(part, kind) {
                 sources += 1;
                 projection(e, kind, at(part, kind), path, &format!("{here}.{kind}"));
                 for item in items(part, &format!("{kind}.items")) {
@@ -270,7 +270,7 @@ fn projected(e: &mut Errors, source: &Value, path: &str) {
                 }
             }
         }
-        if set(part, "podCertificate") {
+        if is_set(part, "podCertificate") {
             sources += 1;
         }
         if sources > 1 {
@@ -298,7 +298,7 @@ fn projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str)
             local_path(e, format!("{whole}.path"), at(part, "path"));
         }
         _ => {
-            let (name, signer) = (set(part, "name"), set(part, "signerName"));
+            let (name, signer) = (is_set(part, "name"), is_set(part, "signerName"));
             match (name, signer) {
                 (true, true) => e.invalid(path, part, "only one of name and signerName may be used"),
                 (false, false) => e.required(path, "either name or signerName must be specified"),

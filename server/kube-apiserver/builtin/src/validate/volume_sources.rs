@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::volume::needs;
-use super::{Errors, Value, at, dns1123_label, items, json, mount, number, set, text};
+use super::{Errors, Value, at, dns1123_label, is_set, items, json, mount, number, text};
 
 /// Validates a source that pods and persistent volumes have in common.
 pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
@@ -92,7 +92,7 @@ fn storage_os(e: &mut Errors, source: &Value, path: &str) {
             e.names(&format!("{path}.{field}"), name, dns1123_label(name));
         }
     }
-    if set(source, "secretRef") {
+    if is_set(source, "secretRef") {
         needs(e, at(source, "secretRef"), &["name"], &format!("{path}.secretRef"));
     }
 }
@@ -148,7 +148,7 @@ fn iscsi(e: &mut Errors, source: &Value, path: &str) {
         e.invalid(format!("{path}.lun"), at(source, "lun"), "must be between 0 and 255, inclusive");
     }
     let chap = at(source, "chapAuthDiscovery") == true || at(source, "chapAuthSession") == true;
-    if chap && !set(source, "secretRef") {
+    if chap && !is_set(source, "secretRef") {
         e.required(format!("{path}.secretRef"), "");
     }
     if let Some(name) = at(source, "initiatorName").as_str() {

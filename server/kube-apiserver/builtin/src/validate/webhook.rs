@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::webhook::{Service, validate_review_versions, validate_service, validate_url};
-use crowsnest_registry::admission::expression::{Reads, Wanted, checked, instantiated};
+use crowsnest_registry::admission::expression::{
+    AvailableVariables, ExpectedResult, check_expression, check_instantiation,
+};
 use serde_json::Value;
 
 use crate::wrong_selector;
@@ -167,7 +169,7 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
-    let reads = Reads { params, authorizer: true, ..Reads::default() };
+    let available = AvailableVariables { has_params: params, has_authorizer: true, ..AvailableVariables::default() };
     let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.len() > MAX_CONDITIONS {
         let count = Some(all.len().to_string());
@@ -181,10 +183,10 @@ pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut
             (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
         if expression.trim().is_empty() {
             errors.push(FieldError::required(format!("{at}.expression"), ""));
-        } else if let Err(detail) = checked(expression, reads, Wanted::Bool) {
+        } else if let Err(detail) = check_expression(expression, available, ExpectedResult::Bool) {
             errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
         } else {
-            errors.extend(instantiated(expression, &format!("{at}.expression")));
+            errors.extend(check_instantiation(expression, &format!("{at}.expression")));
         }
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));

@@ -1,6 +1,6 @@
 //! Validation of `securityContext.windowsOptions`: credentials and user names.
 
-use super::{Errors, Value, at, dns1123_subdomain, set, text};
+use super::{Errors, Value, at, dns1123_subdomain, is_set, text};
 
 const MAX_CREDENTIAL_KIB: usize = 64;
 const MAX_DOMAIN: usize = 256;
@@ -13,7 +13,7 @@ pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
     if options.is_null() {
         return;
     }
-    if set(options, "gmsaCredentialSpecName") {
+    if is_set(options, "gmsaCredentialSpecName") {
         let name = text(options, "gmsaCredentialSpecName");
         e.names(&format!("{path}.gmsaCredentialSpecName"), name, dns1123_subdomain(name));
     }

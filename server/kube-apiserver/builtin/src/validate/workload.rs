@@ -2,7 +2,7 @@
 //! revisions.
 
 use super::selector::label_selector;
-use super::{Errors, Value, at, fields, go, items, json, number, pod, set, storage, text};
+use super::{Errors, Value, at, fields, go, is_set, items, json, number, pod, storage, text};
 
 const LABEL_SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
 const STATEFUL_SET_UPDATE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
@@ -107,7 +107,7 @@ fn restart_always(e: &mut Errors, template: &Value, kind: &str) {
     if policy != "Always" {
         e.unsupported("spec.template.spec.restartPolicy", policy, &["Always"]);
     }
-    if set(template, "spec.activeDeadlineSeconds") {
+    if is_set(template, "spec.activeDeadlineSeconds") {
         let why = format!("activeDeadlineSeconds in {kind} is not Supported");
         e.forbidden("spec.template.spec.activeDeadlineSeconds", &why);
     }
@@ -147,11 +147,11 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
     template(e, object, "ReplicaSet");
     let strategy = at(spec, "strategy");
     match text(strategy, "type") {
-        "Recreate" if set(strategy, "rollingUpdate") => {
+        "Recreate" if is_set(strategy, "rollingUpdate") => {
             e.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
         }
         "Recreate" => {}
-        "RollingUpdate" if !set(strategy, "rollingUpdate") => {
+        "RollingUpdate" if !is_set(strategy, "rollingUpdate") => {
             e.required("spec.strategy.rollingUpdate", "this should be defaulted and never be nil");
         }
         "RollingUpdate" => {
@@ -201,7 +201,7 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
     let strategy = at(spec, "updateStrategy");
     match text(strategy, "type") {
         "" => e.required("spec.updateStrategy", ""),
-        "OnDelete" if set(strategy, "rollingUpdate") => {
+        "OnDelete" if is_set(strategy, "rollingUpdate") => {
             let (field, why) = ("spec.updateStrategy.rollingUpdate", "only allowed for updateStrategy 'RollingUpdate'");
             e.push(go::invalid_internal(
                 field,
@@ -291,7 +291,7 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
     let strategy = at(spec, "updateStrategy");
     match text(strategy, "type") {
         "OnDelete" => {}
-        "RollingUpdate" if !set(strategy, "rollingUpdate") => e.required("spec.updateStrategy.rollingUpdate", ""),
+        "RollingUpdate" if !is_set(strategy, "rollingUpdate") => e.required("spec.updateStrategy.rollingUpdate", ""),
         "RollingUpdate" => {
             let (unavailable, surge) =
                 (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
@@ -329,7 +329,7 @@ pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
         e.required("spec.selector", "");
     }
     e.non_negative("spec.replicas", at(spec, "replicas"));
-    if !set(spec, "template") {
+    if !is_set(spec, "template") {
         return e.required("spec.template", "");
     }
     let labels = fields(spec, "template.metadata.labels");

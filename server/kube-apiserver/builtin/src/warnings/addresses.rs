@@ -18,21 +18,21 @@ pub(super) fn network(field: &str, text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let Some((given, length)) = text.split_once('/') else { return out };
     let (Ok(given), Ok(length)) = (given.parse::<IpAddr>(), length.parse::<u32>()) else { return out };
-    let (shown, first, bits) = match given {
-        IpAddr::V4(address) => (given, first_of_v4(address, length), 32),
+    let (shown, network_address, bits) = match given {
+        IpAddr::V4(address) => (given, network_address_v4(address, length), 32),
         IpAddr::V6(address) => match address.to_ipv4_mapped().zip(length.checked_sub(96)) {
-            Some((mapped, length)) => (IpAddr::V4(mapped), first_of_v4(mapped, length), 32),
-            None => (given, first_of_v6(address, length), 128),
+            Some((mapped, length)) => (IpAddr::V4(mapped), network_address_v4(mapped, length), 32),
+            None => (given, network_address_v6(address, length), 128),
         },
     };
     let length = if given.is_ipv6() && bits == 32 { length.saturating_sub(96) } else { length };
-    if shown != first {
+    if shown != network_address {
         out.push(format!(
-            "{field}: CIDR value \"{text}\" is ambiguous in this context (should be \"{first}/{length}\" or \"{shown}/{bits}\"?)"
+            "{field}: CIDR value \"{text}\" is ambiguous in this context (should be \"{network_address}/{length}\" or \"{shown}/{bits}\"?)"
         ));
     }
     if given.is_ipv6() && bits == 32 {
-        out.push(format!("{field}: non-standard CIDR value \"{text}\" is invalid: use \"{first}/{length}\""));
+        out.push(format!("{field}: non-standard CIDR value \"{text}\" is invalid: use \"{network_address}/{length}\""));
     }
     let canonical = format!("{given}/{length}");
     if out.is_empty() && given.is_ipv6() && canonical != text {
@@ -43,12 +43,12 @@ pub(super) fn network(field: &str, text: &str) -> Vec<String> {
     out
 }
 
-fn first_of_v4(address: Ipv4Addr, length: u32) -> IpAddr {
+fn network_address_v4(address: Ipv4Addr, length: u32) -> IpAddr {
     let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0);
     IpAddr::V4(Ipv4Addr::from(u32::from(address) & mask))
 }
 
-fn first_of_v6(address: Ipv6Addr, length: u32) -> IpAddr {
+fn network_address_v6(address: Ipv6Addr, length: u32) -> IpAddr {
     let mask = u128::MAX.checked_shl(128_u32.saturating_sub(length)).unwrap_or(0);
     IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask))
 }

@@ -16,17 +16,17 @@ use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::apparmor;
-use super::object::{at, fields, items, number, same, text, unset};
+use super::object::{at, fields, is_unset, items, number, same, text};
 
-/// Indexed jobs above both limits may lose track of failed indexes.
-const MANY_COMPLETIONS: i64 = 100_000;
-const MANY_PARALLEL: i64 = 10_000;
+/// Limits of an Indexed Job: above both, the Job controller may not be able to track the completed indexes.
+const COMPLETIONS_SOFT_LIMIT: i64 = 100_000;
+const PARALLELISM_LIMIT_FOR_HIGH_COMPLETIONS: i64 = 10_000;
 
 /// Warning texts of a write. `old` is the object before an update.
-pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+pub(super) fn warnings_for(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     match (group, kind) {
         ("", "Pod") => pods(old, new),
-        ("", "PodTemplate") if changed(old, new, "template") => pod::template(at(new, "template"), "template"),
+        ("", "PodTemplate") if is_changed(old, new, "template") => pod::template(at(new, "template"), "template"),
         ("", "ReplicationController") | ("apps", _) => workload(kind, old, new),
         ("batch", "Job") => job(old, new, "spec"),
         ("batch", "CronJob") => {
@@ -38,8 +38,8 @@ pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> V
         }
         ("", "Service") => network::service(new),
         ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress(new),
-        ("networking.k8s.io", "NetworkPolicy") => network::policy(new),
-        ("discovery.k8s.io", "EndpointSlice") => network::slice(old, new),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(new),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(old, new),
         ("", "Endpoints") => network::endpoints(old, new),
         ("", "ComponentStatus") => vec!["v1 ComponentStatus is deprecated in v1.19+".into()],
         ("", "PersistentVolume") => storage::volume(new),
@@ -56,7 +56,7 @@ pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> V
     }
 }
 
-fn changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
+fn is_changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
     old.is_none_or(|old| !same(at(old, path), at(new, path)))
 }
 
@@ -88,13 +88,16 @@ fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
         out.extend(name_warning(new, "Pod names and hostnames"));
     }
     let compared_path = if kind == "DaemonSet" { "spec.template" } else { "spec" };
-    if changed(old, new, compared_path) {
+    if is_changed(old, new, compared_path) {
         out.extend(pod::template(at(new, "spec.template"), "spec.template"));
     }
     if kind == "StatefulSet" {
-        let inside = if old.is_some() { ".Spec" } else { "" };
+        let path_suffix = if old.is_some() { ".Spec" } else { "" };
         for (index, claim) in items(new, "spec.volumeClaimTemplates").iter().enumerate() {
-            out.extend(storage::amounts(at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}]{inside}")));
+            out.extend(storage::amounts(
+                at(claim, "spec"),
+                &format!("spec.volumeClaimTemplates[{index}]{path_suffix}"),
+            ));
         }
         if number(new, "spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
             out.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
@@ -108,14 +111,14 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     if old.is_none() {
         out.extend(name_warning(new, "Pod names and hostnames"));
     }
-    if !changed(old, new, "spec") {
+    if !is_changed(old, new, "spec") {
         return out;
     }
     let spec = at(new, path);
     let above = |field: &str, limit: i64| number(spec, field).is_some_and(|count| count > limit);
     if text(spec, "completionMode") == "Indexed"
-        && above("completions", MANY_COMPLETIONS)
-        && above("parallelism", MANY_PARALLEL)
+        && above("completions", COMPLETIONS_SOFT_LIMIT)
+        && above("parallelism", PARALLELISM_LIMIT_FOR_HIGH_COMPLETIONS)
     {
         out.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }
@@ -123,7 +126,7 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     out
 }
 
-/// Warnings for quotas whose requests exceed their limits.
+/// Warnings for a quota whose requests exceed its limits.
 fn quota(quota: &Value) -> Vec<String> {
     let hard = fields(quota, "spec.hard");
     let mut out = Vec::new();
@@ -137,10 +140,10 @@ fn quota(quota: &Value) -> Vec<String> {
         };
         let Some(limit) = hard.get(&limits) else { continue };
         let amount = |value: &Value| Quantity::parse(value.as_str().unwrap_or_default()).ok();
-        if let (Some(more), Some(less)) = (amount(request), amount(limit))
-            && more > less
+        if let (Some(request), Some(limit)) = (amount(request), amount(limit))
+            && request > limit
         {
-            out.push(format!("ResourceQuota {request_name} ({more}) should be less than {limits} ({less})"));
+            out.push(format!("ResourceQuota {request_name} ({request}) should be less than {limits} ({limit})"));
         }
     }
     out
@@ -148,7 +151,7 @@ fn quota(quota: &Value) -> Vec<String> {
 
 fn node(new: &Value) -> Vec<String> {
     let mut out = Vec::new();
-    if !unset(new, "spec.configSource") {
+    if !is_unset(new, "spec.configSource") {
         out.push("spec.configSource: the feature is removed".into());
     }
     if !text(new, "spec.externalID").is_empty() {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::object::{at, fields, items, text, unset};
+use super::super::object::{at, fields, is_unset, items, text};
 use super::addresses;
 
-/// Controllers that write canonical addresses.
+/// Values of the `managed-by` labels for controllers that write canonical addresses.
 const CONTROLLERS: [&str; 3] =
     ["endpoint-controller", "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
@@ -19,7 +19,7 @@ pub(super) fn service(new: &Value) -> Vec<String> {
     let is_external = text(spec, "type") == "ExternalName";
     let headless = text(spec, "type") == "ClusterIP" && text(spec, "clusterIP") == "None";
     if !headless && !is_external {
-        out.extend(all(spec, "clusterIPs", "spec.clusterIPs"));
+        out.extend(address_list(spec, "clusterIPs", "spec.clusterIPs"));
     }
     let has_external = !items(spec, "externalIPs").is_empty();
     if headless {
@@ -31,7 +31,7 @@ pub(super) fn service(new: &Value) -> Vec<String> {
         let ignored = ignored.iter().filter(|(given, _)| *given);
         out.extend(ignored.map(|(_, field)| format!("{field} is ignored for headless services")));
     }
-    out.extend(all(spec, "externalIPs", "spec.externalIPs"));
+    out.extend(address_list(spec, "externalIPs", "spec.externalIPs"));
     if has_external && !headless && !is_external {
         out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
     }
@@ -52,9 +52,9 @@ pub(super) fn service(new: &Value) -> Vec<String> {
     out
 }
 
-/// Warnings for a list of addresses.
-fn all(of: &Value, list: &str, path: &str) -> Vec<String> {
-    let addresses = items(of, list).iter().enumerate();
+/// Warnings for the addresses in a field of an object.
+fn address_list(object: &Value, field: &str, path: &str) -> Vec<String> {
+    let addresses = items(object, field).iter().enumerate();
     addresses
         .filter_map(|(index, address)| {
             addresses::address(&format!("{path}[{index}]"), address.as_str().unwrap_or_default())
@@ -64,13 +64,15 @@ fn all(of: &Value, list: &str, path: &str) -> Vec<String> {
 
 pub(super) fn ingress(new: &Value) -> Vec<String> {
     const ANNOTATION: &str = "kubernetes.io/ingress.class";
-    let old = fields(new, "metadata.annotations").contains_key(ANNOTATION) && unset(new, "spec.ingressClassName");
-    old.then(|| format!("annotation \"{ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"))
+    let is_deprecated =
+        fields(new, "metadata.annotations").contains_key(ANNOTATION) && is_unset(new, "spec.ingressClassName");
+    is_deprecated
+        .then(|| format!("annotation \"{ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"))
         .into_iter()
         .collect()
 }
 
-pub(super) fn policy(new: &Value) -> Vec<String> {
+pub(super) fn network_policy(new: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in items(new, &format!("spec.{rules}")).iter().enumerate() {
@@ -88,19 +90,20 @@ pub(super) fn policy(new: &Value) -> Vec<String> {
     out
 }
 
-fn by_controller(new: &Value, label: &str) -> bool {
+/// True if `label` names a controller that writes canonical addresses.
+fn is_managed_by_controller(new: &Value, label: &str) -> bool {
     let manager = fields(new, "metadata.labels").get(label).and_then(Value::as_str);
     manager.is_some_and(|manager| CONTROLLERS.contains(&manager))
 }
 
-pub(super) fn slice(old: Option<&Value>, new: &Value) -> Vec<String> {
+pub(super) fn endpoint_slice(old: Option<&Value>, new: &Value) -> Vec<String> {
     let mut out = Vec::new();
     if old.is_none() && text(new, "addressType") == "FQDN" {
         out.push("spec.addressType: FQDN endpoints are deprecated".into());
     }
-    if !by_controller(new, "endpointslice.kubernetes.io/managed-by") {
+    if !is_managed_by_controller(new, "endpointslice.kubernetes.io/managed-by") {
         for (index, endpoint) in items(new, "endpoints").iter().enumerate() {
-            out.extend(all(endpoint, "addresses", &format!("endpoints[{index}].addresses")));
+            out.extend(address_list(endpoint, "addresses", &format!("endpoints[{index}].addresses")));
         }
     }
     out
@@ -111,7 +114,7 @@ pub(super) fn endpoints(old: Option<&Value>, new: &Value) -> Vec<String> {
     if old.is_none() {
         out.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
     }
-    if by_controller(new, "endpoints.kubernetes.io/managed-by") {
+    if is_managed_by_controller(new, "endpoints.kubernetes.io/managed-by") {
         return out;
     }
     for (index, subset) in items(new, "subsets").iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::object::{at, items, set, text};
+use super::super::object::{at, is_set, items, text};
 
 /// A path in a volume and its source, where known.
 #[derive(Clone, PartialEq)]
@@ -21,24 +21,25 @@ impl std::fmt::Display for File {
 }
 
 /// Warnings for a volume of a pod.
-pub(super) fn of(volume: &Value) -> Vec<String> {
+pub(super) fn volume_warnings(volume: &Value) -> Vec<String> {
     let name = text(volume, "name");
     let sources =
         [("configMap", "name", "ConfigMap"), ("secret", "secretName", "Secret"), ("downwardAPI", "", "DownwardAPI")];
     let mut out = Vec::new();
-    for (field, named, kind) in sources {
+    for (field, name_field, kind) in sources {
         let source = at(volume, field);
-        let shown = if named.is_empty() { kind.to_owned() } else { format!("{kind} \"{}\"", text(source, named)) };
-        out.extend(collisions(files(source, "")).iter().map(|body| warning(name, &shown, body)));
+        let shown =
+            if name_field.is_empty() { kind.to_owned() } else { format!("{kind} \"{}\"", text(source, name_field)) };
+        out.extend(collisions(files(source, "")).iter().map(|overlap| warning(name, &shown, overlap)));
     }
-    if set(volume, "projected") {
+    if is_set(volume, "projected") {
         out.extend(projected(name, items(volume, "projected.sources")));
     }
     out
 }
 
-fn warning(volume: &str, kind: &str, body: &str) -> String {
-    format!("volume \"{volume}\" ({kind}): overlapping paths: {body}")
+fn warning(volume: &str, kind: &str, overlap: &str) -> String {
+    format!("volume \"{volume}\" ({kind}): overlapping paths: {overlap}")
 }
 
 fn files(source: &Value, source_name: &str) -> Vec<File> {
@@ -57,7 +58,9 @@ fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
             continue;
         }
         for file in projection(source) {
-            out.extend(beside(&all, &file).map(|other| warning(volume, "Projected", &format!("{file} with {other}"))));
+            out.extend(
+                overlapping(&all, &file).map(|other| warning(volume, "Projected", &format!("{file} with {other}"))),
+            );
             all.push(file);
         }
     }
@@ -66,22 +69,22 @@ fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
 
 fn projection(source: &Value) -> Vec<File> {
     for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
-        if set(source, &format!("{field}.items")) {
+        if is_set(source, &format!("{field}.items")) {
             let name = text(source, &format!("{field}.name"));
             return files(at(source, field), &format!("{kind} \"{name}\""));
         }
     }
-    if set(source, "downwardAPI.items") {
+    if is_set(source, "downwardAPI.items") {
         return files(at(source, "downwardAPI"), "DownwardAPI");
     }
     let one = |path: &str, source_name: String| {
         let path = text(source, path).trim_end_matches('/').to_owned();
         File { path, source: source_name }
     };
-    if set(source, "serviceAccountToken") {
+    if is_set(source, "serviceAccountToken") {
         return vec![one("serviceAccountToken.path", "ServiceAccountToken".into())];
     }
-    if set(source, "clusterTrustBundle") {
+    if is_set(source, "clusterTrustBundle") {
         let named = text(source, "clusterTrustBundle.name");
         let name = if named.is_empty() { text(source, "clusterTrustBundle.signerName") } else { named };
         return vec![one("clusterTrustBundle.path", format!("ClusterTrustBundle \"{name}\""))];
@@ -95,13 +98,13 @@ fn projection(source: &Value) -> Vec<File> {
 fn collisions(files: Vec<File>) -> Vec<String> {
     let mut out = Vec::new();
     for (index, file) in files.iter().enumerate() {
-        out.extend(beside(&files[..index], file).map(|other| format!("{file} with {other}")));
+        out.extend(overlapping(&files[..index], file).map(|other| format!("{file} with {other}")));
     }
     out
 }
 
 /// Files at the same path, above or below it.
-fn beside<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
+fn overlapping<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
     let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
     all.iter().filter(move |other| {
         !file.path.is_empty()

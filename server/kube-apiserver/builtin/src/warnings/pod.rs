@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::super::apparmor;
-use super::super::object::{at, fields, items, number, text, unset};
+use super::super::object::{at, fields, is_unset, items, number, text};
 use super::{addresses, labels, overlaps, storage};
 
 /// Annotations without effect.
@@ -64,7 +64,7 @@ impl<'a> Told<'a> {
         self.volumes();
         self.repeated();
         self.amounts("overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
-        if unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
+        if is_unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
             self.annotation(SECCOMP_POD, SECCOMP);
         }
         let containers = self.containers();
@@ -126,7 +126,7 @@ impl<'a> Told<'a> {
             if let Some(message) = labels::message(key) {
                 self.tell(&format!("{path}.topologyKey"), format!("{key} is {message}"));
             }
-            if unset(constraint, "labelSelector") {
+            if is_unset(constraint, "labelSelector") {
                 self.tell(&format!("{path}.labelSelector"), NO_SELECTOR);
             }
         }
@@ -137,7 +137,7 @@ impl<'a> Told<'a> {
         for (index, volume) in volumes.iter().enumerate() {
             let path = format!("spec.volumes[{index}]");
             for (source, shown, message) in VOLUMES {
-                if !unset(volume, source) {
+                if !is_unset(volume, source) {
                     self.tell(&format!("{path}.{shown}"), message);
                 }
             }
@@ -145,7 +145,7 @@ impl<'a> Told<'a> {
             let claimed = format!("{}{path}.ephemeral.volumeClaimTemplate.spec", self.prefix);
             self.out.extend(storage::amounts(claim, &claimed));
         }
-        self.out.extend(volumes.iter().flat_map(overlaps::of));
+        self.out.extend(volumes.iter().flat_map(overlaps::volume_warnings));
     }
 
     fn repeated(&mut self) {
@@ -175,7 +175,7 @@ impl<'a> Told<'a> {
     fn container(&mut self, path: &str, container: &Value) {
         let name = text(container, "name");
         let seccomp = format!("{SECCOMP_CONTAINER}{name}");
-        if unset(container, "securityContext.seccompProfile") && self.annotations.contains_key(&seccomp) {
+        if is_unset(container, "securityContext.seccompProfile") && self.annotations.contains_key(&seccomp) {
             self.annotation(&seccomp, SECCOMP);
         }
         let of_pod = at(self.spec, "securityContext.appArmorProfile");
@@ -199,7 +199,8 @@ impl<'a> Told<'a> {
         for (index, variable) in items(container, "env").iter().enumerate() {
             let (name, value) = (text(variable, "name"), text(variable, "value"));
             let earlier = format!("$({name})");
-            if names.contains(&name) && (!unset(variable, "valueFrom") || value == earlier || !value.contains(&earlier))
+            if names.contains(&name)
+                && (!is_unset(variable, "valueFrom") || value == earlier || !value.contains(&earlier))
             {
                 let message = format!("hides previous definition of \"{name}\", which may be dropped when using apply");
                 self.tell(&format!("{path}.env[{index}]"), message);
@@ -246,7 +247,7 @@ impl<'a> Told<'a> {
             ] {
                 for (index, affinity) in items(self.spec, &format!("affinity.{kind}.{list}")).iter().enumerate() {
                     let selector = format!("{term}labelSelector");
-                    if unset(affinity, &selector) {
+                    if is_unset(affinity, &selector) {
                         self.tell(&format!("spec.affinity.{kind}.{list}[{index}].{selector}"), NO_SELECTOR);
                     }
                 }

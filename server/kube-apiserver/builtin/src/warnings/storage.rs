@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
-use super::super::object::{at, fields, items, same, text, unset};
+use super::super::object::{at, fields, is_unset, items, same, text};
 use super::labels;
 
 /// Annotations that have been replaced by fields.
@@ -58,7 +58,7 @@ pub(super) fn volume(new: &Value) -> Vec<String> {
         let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
         out.extend(labels::requirements(term, &path, false));
     }
-    let gone = GONE.iter().filter(|(source, _)| !unset(spec, source));
+    let gone = GONE.iter().filter(|(source, _)| !is_unset(spec, source));
     out.extend(gone.map(|(source, message)| {
         let shown = if *source == "storageos" { "storageOS" } else { source };
         format!("spec.{shown}: {message}")
@@ -92,7 +92,7 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
             let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), token_requests));
             let warns = changed
                 && !items(new, "spec.tokenRequests").is_empty()
-                && unset(new, "spec.serviceAccountTokenInSecrets");
+                && is_unset(new, "spec.serviceAccountTokenInSecrets");
             warns.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
         }
         _ => Vec::new(),

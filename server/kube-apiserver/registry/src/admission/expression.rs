@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::rbac::Action;
-use crowsnest_cel::authorizer::{AccessChecker, Asker};
+use crowsnest_cel::authorizer::{AccessChecker, UserAuthorizer};
 use crowsnest_cel::json::untyped_to_cel;
-use crowsnest_cel::typing::{Names, Type, check};
+use crowsnest_cel::typing::{Declarations, Type, check};
 use crowsnest_cel::{Budget, Failure, Program, instantiate};
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
@@ -16,16 +16,16 @@ use super::Attributes;
 
 /// Variables available to an expression in addition to `object`, `oldObject`, `request` and `namespaceObject`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Reads<'a> {
-    pub params: bool,
-    pub authorizer: bool,
+pub struct AvailableVariables<'a> {
+    pub has_params: bool,
+    pub has_authorizer: bool,
     /// Names and types of `variables`; `None` if the expression cannot use `variables`.
     pub variables: Option<&'a [(String, Type)]>,
 }
 
 /// Result type that an expression must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ExpectedResult {
     Bool,
     Text,
     TextOrNull,
@@ -35,60 +35,65 @@ pub enum Wanted {
 }
 
 /// Compiles an expression for validation. Returns its type, or the error in kube-apiserver's wording.
-pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, String> {
-    let patches = matches!(wanted, Wanted::ApplyConfiguration | Wanted::JsonPatch);
-    let failed = |why: String| format!("compilation failed: {why}");
-    let given = check(source, &names(reads, patches)).map_err(failed)?.gives().clone();
-    let wanted = match wanted {
-        Wanted::Anything => return Ok(given),
-        Wanted::Bool => &["bool"][..],
-        Wanted::Text => &["string"],
-        Wanted::TextOrNull => &["string", "null_type"],
-        Wanted::ApplyConfiguration => &["Object"],
-        Wanted::JsonPatch => &["list(JSONPatch)"],
+pub fn check_expression(
+    source: &str,
+    available: AvailableVariables<'_>,
+    expected: ExpectedResult,
+) -> Result<Type, String> {
+    let patches = matches!(expected, ExpectedResult::ApplyConfiguration | ExpectedResult::JsonPatch);
+    let compilation_error = |why: String| format!("compilation failed: {why}");
+    let result_type =
+        check(source, &declarations(available, patches)).map_err(compilation_error)?.result_type().clone();
+    let expected_names = match expected {
+        ExpectedResult::Anything => return Ok(result_type),
+        ExpectedResult::Bool => &["bool"][..],
+        ExpectedResult::Text => &["string"],
+        ExpectedResult::TextOrNull => &["string", "null_type"],
+        ExpectedResult::ApplyConfiguration => &["Object"],
+        ExpectedResult::JsonPatch => &["list(JSONPatch)"],
     };
-    let named = given.full_name();
-    if !wanted.contains(&named.as_str()) {
-        return Err(match wanted {
-            [one] => format!("must evaluate to {one} but got {named}"),
-            several => format!("must evaluate to one of [{}] but got {named}", several.join(" ")),
+    let name = result_type.full_name();
+    if !expected_names.contains(&name.as_str()) {
+        return Err(match expected_names {
+            [one] => format!("must evaluate to {one} but got {name}"),
+            several => format!("must evaluate to one of [{}] but got {name}", several.join(" ")),
         });
     }
     let compiled = if patches { Program::compile_patch(source) } else { Program::compile(source) };
-    compiled.map_err(failed).map(|_| given)
+    compiled.map_err(compilation_error).map(|_| result_type)
 }
 
-/// Error if a type-correct expression cannot be instantiated as a program.
-pub fn instantiated(source: &str, field: &str) -> Option<FieldError> {
+/// Returns an error if a type-correct expression cannot be instantiated as a program.
+pub fn check_instantiation(source: &str, field: &str) -> Option<FieldError> {
     let why = instantiate(source).err()?;
     Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {why}")))
 }
 
 /// Declarations for expressions of a policy. The objects are of type `dyn` here.
-pub fn names(reads: Reads<'_>, patches: bool) -> Names {
-    let mut names = Names { patches, ..Names::default() };
+pub fn declarations(available: AvailableVariables<'_>, patches: bool) -> Declarations {
+    let mut declarations = Declarations { patches, ..Declarations::default() };
     for (name, fields) in OBJECTS {
-        names.add_object(name, fields);
+        declarations.add_object(name, fields);
     }
-    let mut add = |name: &str, of: Type| names.variables.insert(name.to_owned(), of);
-    for name in ["object", "oldObject"].into_iter().chain(reads.params.then_some("params")) {
+    let mut add = |name: &str, of: Type| declarations.variables.insert(name.to_owned(), of);
+    for name in ["object", "oldObject"].into_iter().chain(available.has_params.then_some("params")) {
         add(name, Type::Dyn);
     }
     add("request", Type::object("kubernetes.AdmissionRequest"));
     add("namespaceObject", Type::object("kubernetes.Namespace"));
-    if reads.authorizer {
+    if available.has_authorizer {
         add("authorizer", Type::object("kubernetes.authorization.Authorizer"));
         add("authorizer.requestResource", Type::object("kubernetes.authorization.ResourceCheck"));
     }
     if patches {
         let fields = [("op", "string"), ("path", "string"), ("from", "string"), ("value", "dyn")];
-        names.add_object("JSONPatch", &fields);
+        declarations.add_object("JSONPatch", &fields);
     }
-    if let Some(variables) = reads.variables {
-        names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
-        names.objects.insert(VARIABLES.into(), variables.iter().cloned().collect());
+    if let Some(variables) = available.variables {
+        declarations.variables.insert("variables".to_owned(), Type::object(VARIABLES));
+        declarations.objects.insert(VARIABLES.into(), variables.iter().cloned().collect());
     }
-    names
+    declarations
 }
 
 const VARIABLES: &str = "kubernetes.variables";
@@ -174,30 +179,30 @@ pub struct Expression {
 impl Expression {
     /// An expression that does not compile fails on each evaluation.
     pub fn compile(source: &str) -> Self {
-        Self::of(source, Program::compile(source))
+        Self::from_result(source, Program::compile(source))
     }
 
     /// Compiles an expression whose result is a patch.
     pub fn compile_patch(source: &str) -> Self {
-        Self::of(source, Program::compile_patch(source))
+        Self::from_result(source, Program::compile_patch(source))
     }
 
-    fn of(source: &str, program: Result<Program, String>) -> Self {
+    fn from_result(source: &str, program: Result<Program, String>) -> Self {
         Self { source: source.to_owned(), program: program.map_err(|why| format!("compilation failed: {why}")) }
     }
 
     pub fn evaluate(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, String> {
-        let because = |why: &dyn std::fmt::Display| format!("{}{why}", failed(&self.source));
+        let evaluation_error = |why: &dyn std::fmt::Display| format!("{}{why}", error_prefix(&self.source));
         let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
         program.execute(scope, budget).map_err(|failure| match failure {
             Failure::Budget => failure.to_string(),
-            other => because(&other),
+            other => evaluation_error(&other),
         })
     }
 }
 
 /// Prefix of an expression's error message.
-pub fn failed(source: &str) -> String {
+pub fn error_prefix(source: &str) -> String {
     format!("expression '{source}' resulted in error: ")
 }
 
@@ -211,7 +216,7 @@ pub struct Inputs<'a> {
     pub namespace: Option<&'a Value>,
     pub params: Option<&'a Value>,
     /// The user who makes the request, and the request as an authorization check.
-    pub authorizer: Option<(&'a Asker, &'a Action)>,
+    pub authorizer: Option<(&'a UserAuthorizer, &'a Action)>,
 }
 
 impl Inputs<'_> {
@@ -224,8 +229,8 @@ impl Inputs<'_> {
         scope.add_variable_from_value("request", untyped_to_cel(self.request));
         scope.add_variable_from_value("namespaceObject", bind(self.namespace));
         scope.add_variable_from_value("params", bind(self.params));
-        if let Some((asker, request)) = self.authorizer {
-            asker.clone().bind(request, &mut scope);
+        if let Some((user_authorizer, request)) = self.authorizer {
+            user_authorizer.clone().bind(request, &mut scope);
         }
         scope
     }
@@ -233,7 +238,7 @@ impl Inputs<'_> {
 
 /// The user of a write and the write as an authorization check, whose verb is still empty, for `authorizer` in
 /// expressions.
-pub fn asker(access_checker: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (Asker, Action) {
+pub fn user_authorizer(access_checker: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (UserAuthorizer, Action) {
     let action = Action::Resource {
         verb: String::new(),
         group: a.resource.gvr.group.to_string(),
@@ -242,12 +247,12 @@ pub fn asker(access_checker: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (As
         namespace: if a.resource.namespaced { a.ctx.namespace.clone() } else { String::new() },
         name: a.name.to_owned(),
     };
-    (Asker::new(access_checker.clone(), a.ctx.user.clone()), action)
+    (UserAuthorizer::new(access_checker.clone(), a.ctx.user.clone()), action)
 }
 
-/// True if all conditions are true. An error names the conditions that could not be evaluated.
-pub fn hold(conditions: &[Expression], scope: &Context<'_>) -> Result<bool, String> {
-    let (mut failures, mut budget) = (Vec::new(), Budget::conditions());
+/// Returns true if all conditions are true. An error names the conditions that could not be evaluated.
+pub fn evaluate_conditions(conditions: &[Expression], scope: &Context<'_>) -> Result<bool, String> {
+    let (mut failures, mut budget) = (Vec::new(), Budget::for_conditions());
     for condition in conditions {
         match condition.evaluate(scope, &mut budget) {
             Ok(Cel::Bool(true)) => {}

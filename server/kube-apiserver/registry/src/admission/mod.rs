@@ -66,14 +66,14 @@ impl<'a> Attributes<'a> {
         Self { ctx, resource, operation, name, old: None, options, reinvocation: Reinvocation::default() }
     }
 
-    /// The subresource that is written to, if its kind differs from the resource's.
-    pub fn of_own_kind(&self) -> Option<&Subresource> {
-        let own = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
-        self.resource.subresources.iter().find(own)
+    /// The subresource of the request, if its kind differs from the kind of the resource.
+    pub fn subresource_of_other_kind(&self) -> Option<&Subresource> {
+        let matches = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
+        self.resource.subresources.iter().find(matches)
     }
 
     /// True if the resource itself is written, not a subresource.
-    pub fn is(&self, group: &str, resource: &str) -> bool {
+    pub fn is_for(&self, group: &str, resource: &str) -> bool {
         *self.resource.gvr.group == *group
             && *self.resource.gvr.resource == *resource
             && self.ctx.subresource.is_empty()

@@ -13,8 +13,9 @@ pub struct Reinvocation(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    second: bool,
-    wanted: bool,
+    is_second_round: bool,
+    /// True after a change of the object.
+    has_changed: bool,
     steps: BTreeMap<&'static str, Step>,
 }
 
@@ -22,16 +23,16 @@ struct State {
 #[derive(Debug, Default)]
 struct Step {
     /// The object after this step.
-    left: Option<Value>,
+    result: Option<Value>,
     /// Webhooks or policies with `IfNeeded` that have been called since the last change.
     invoked: BTreeSet<String>,
     /// Webhooks or policies to be called in the second round.
-    again: BTreeSet<String>,
+    to_reinvoke: BTreeSet<String>,
 }
 
 impl Step {
-    fn changed(&mut self) {
-        self.again.append(&mut self.invoked);
+    fn schedule_reinvocation(&mut self) {
+        self.to_reinvoke.append(&mut self.invoked);
     }
 }
 
@@ -39,43 +40,43 @@ impl Reinvocation {
     /// Starts the second round if it is necessary. There is no third round.
     pub fn begin_second(&self) -> bool {
         let mut state = self.0.lock();
-        let begins = state.wanted && !state.second;
-        state.second |= begins;
-        begins
+        let should_begin = state.has_changed && !state.is_second_round;
+        state.is_second_round |= should_begin;
+        should_begin
     }
 
     /// Records the object at the start of a step.
     pub fn enter(&self, step: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
-        let second = state.second;
+        let is_second_round = state.is_second_round;
         let step = state.steps.entry(step).or_default();
-        if second && step.left.as_ref() != object {
-            step.changed();
+        if is_second_round && step.result.as_ref() != object {
+            step.schedule_reinvocation();
         }
     }
 
     /// True if this webhook or policy is called in the current round.
-    pub fn should_invoke(&self, step: &'static str, who: &str) -> bool {
+    pub fn should_invoke(&self, step: &'static str, name: &str) -> bool {
         let state = self.0.lock();
-        !state.second || state.steps.get(step).is_some_and(|step| step.again.contains(who))
+        !state.is_second_round || state.steps.get(step).is_some_and(|step| step.to_reinvoke.contains(name))
     }
 
     /// Records the call of a webhook or policy, and whether it changed the object.
-    pub fn record_invocation(&self, step: &'static str, who: &str, changed: bool, is_reinvocable: bool) {
+    pub fn record_invocation(&self, step: &'static str, name: &str, changed: bool, is_reinvocable: bool) {
         let mut state = self.0.lock();
-        state.wanted |= changed;
+        state.has_changed |= changed;
         let step = state.steps.entry(step).or_default();
         if changed {
-            step.changed();
+            step.schedule_reinvocation();
         }
         if is_reinvocable {
-            step.invoked.insert(who.to_owned());
+            step.invoked.insert(name.to_owned());
         }
     }
 
     /// Records the object at the end of a step.
     pub fn leave(&self, step: &'static str, object: Option<&Value>) {
-        self.0.lock().steps.entry(step).or_default().left = object.cloned();
+        self.0.lock().steps.entry(step).or_default().result = object.cloned();
     }
 }
 
@@ -96,7 +97,7 @@ mod tests {
         round.leave("webhooks", Some(&after));
         assert!(round.begin_second());
         round.enter("webhooks", Some(&after));
-        let reinvoked = ["first", "never", "changes"].map(|who| round.should_invoke("webhooks", who));
+        let reinvoked = ["first", "never", "changes"].map(|name| round.should_invoke("webhooks", name));
         assert_eq!(reinvoked, [true, false, false]);
         assert!(!round.begin_second(), "there is no third round");
     }

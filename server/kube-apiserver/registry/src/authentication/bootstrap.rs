@@ -1,7 +1,7 @@
 //! Bootstrap tokens, `<id>.<secret>`: stored as Secrets `bootstrap-token-<id>` in `kube-system`. A new member or
 //! node requests its certificate with one. The user is `system:bootstrap:<id>` in `system:bootstrappers` and in the
 //! groups that the Secret names; RBAC decides on its rights. The same secret signs the public cluster information,
-//! so that a token's bearer can verify it ([`signature`]).
+//! so that a token's bearer can verify it ([`sign_cluster_info`]).
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -12,88 +12,90 @@ use ring::hmac;
 use serde_json::Value;
 
 use crate::Registry;
-use crate::authentication::service_account::stored;
+use crate::authentication::service_account::stored_object;
 use crate::object::Object;
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
-const ID_LENGTH: usize = 6;
-const SECRET_LENGTH: usize = 16;
-/// Longest extra group name in bytes, without the common prefix.
-const LONGEST_GROUP: usize = 256;
+const TOKEN_ID_LENGTH: usize = 6;
+const TOKEN_SECRET_LENGTH: usize = 16;
+/// Maximum length of an extra group name in bytes, without the common prefix.
+const MAX_GROUP_LENGTH: usize = 256;
 
 /// Splits a bootstrap token into ID and secret; `None` if the text does not have its format.
-fn parts(token: &str) -> Option<(&str, &str)> {
+fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let fits = id.len() == ID_LENGTH && secret.len() == SECRET_LENGTH && is_word(id) && is_word(secret);
-    fits.then_some((id, secret))
+    let is_valid = id.len() == TOKEN_ID_LENGTH && secret.len() == TOKEN_SECRET_LENGTH && is_word(id) && is_word(secret);
+    is_valid.then_some((id, secret))
 }
 
 /// True if a bearer token has the format of a bootstrap token, which no other kind of token has.
-pub(super) fn is_addressed(token: &str) -> bool {
-    parts(token).is_some()
+pub(super) fn is_bootstrap_token(token: &str) -> bool {
+    split_token(token).is_some()
 }
 
 /// Authenticates a bootstrap token; returns its user or the reason for the rejection.
-pub(super) fn check(registry: &Registry, token: &str, now: Timestamp) -> Result<UserInfo, String> {
-    let (id, secret) = parts(token).ok_or("not a bootstrap token")?;
-    let found = stored(registry, "", "secrets", NAMESPACE, &format!("bootstrap-token-{id}"));
-    let found = found.ok_or_else(|| format!("there is no bootstrap token {id}"))?;
-    user(&found, (id, secret), now).map_err(|why| format!("bootstrap token {id}: {why}"))
+pub(super) fn authenticate(registry: &Registry, token: &str, now: Timestamp) -> Result<UserInfo, String> {
+    let (id, secret) = split_token(token).ok_or("not a bootstrap token")?;
+    let secret_object = stored_object(registry, "", "secrets", NAMESPACE, &format!("bootstrap-token-{id}"));
+    let secret_object = secret_object.ok_or_else(|| format!("there is no bootstrap token {id}"))?;
+    user(&secret_object, (id, secret), now).map_err(|why| format!("bootstrap token {id}: {why}"))
 }
 
 /// The user that the Secret of a bootstrap token defines.
-fn user(found: &Value, (id, secret): (&str, &str), now: Timestamp) -> Result<UserInfo, &'static str> {
-    if found.is_deleting() || found["type"] != TYPE {
-        return Err("its Secret is being deleted, or of another type");
+fn user(object: &Value, (id, secret): (&str, &str), now: Timestamp) -> Result<UserInfo, &'static str> {
+    if object.is_deleting() || object["type"] != TYPE {
+        return Err("its Secret is being deleted or has another type");
     }
-    let field = |name: &str| field(found, name);
+    let field = |name: &str| field(object, name);
     // Digests are compared, so that timing does not reveal the position of the first difference.
-    let digested = |text: &str| digest(&SHA256, text.as_bytes());
-    let same = field("token-secret").is_some_and(|own| digested(&own).as_ref() == digested(secret).as_ref());
-    if !same || field("token-id").as_deref() != Some(id) {
-        return Err("the secret is not its own");
+    let hash = |text: &str| digest(&SHA256, text.as_bytes());
+    let is_valid_secret = field("token-secret").is_some_and(|own| hash(&own).as_ref() == hash(secret).as_ref());
+    if !is_valid_secret || field("token-id").as_deref() != Some(id) {
+        return Err("its ID or secret is wrong");
     }
-    check_expiration(found, now)?;
+    check_expiration(object, now)?;
     if field("usage-bootstrap-authentication").as_deref() != Some("true") {
-        return Err("it is not for authentication");
+        return Err("it is not enabled for authentication");
     }
     let mut groups = vec![GROUP.to_owned()];
     for group in field("auth-extra-groups").unwrap_or_default().split(',').filter(|group| !group.is_empty()) {
         if !is_extra_group(group) {
-            return Err("one of its groups is no group of bootstrappers");
+            return Err("auth-extra-groups contains an invalid group");
         }
         groups.push(group.to_owned());
     }
     Ok(UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() })
 }
 
-fn field(found: &Value, name: &str) -> Option<String> {
-    let bytes = STANDARD.decode(found["data"][name].as_str()?).ok()?;
+/// A decoded value of the Secret.
+fn field(object: &Value, name: &str) -> Option<String> {
+    let bytes = STANDARD.decode(object["data"][name].as_str()?).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-fn check_expiration(found: &Value, now: Timestamp) -> Result<(), &'static str> {
-    let Some(expiry) = field(found, "expiration").filter(|text| !text.is_empty()) else { return Ok(()) };
+fn check_expiration(object: &Value, now: Timestamp) -> Result<(), &'static str> {
+    let Some(expiry) = field(object, "expiration").filter(|text| !text.is_empty()) else { return Ok(()) };
     let expiry: Timestamp = expiry.parse().map_err(|_| "its expiration cannot be read")?;
     if expiry > now { Ok(()) } else { Err("it has expired") }
 }
 
-/// The ID of a token and its detached JSON web signature of `text`. `None` for Secrets that are not bootstrap tokens
+/// Signs `text` with a bootstrap token; returns the ID of the token and the detached JSON web signature. `None` for Secrets that are not bootstrap tokens
 /// or not enabled for signing.
-pub fn signature(found: &Value, text: &str, now: Timestamp) -> Option<(String, String)> {
-    let (id, secret) = (field(found, "token-id")?, field(found, "token-secret")?);
-    let is_token = found["type"] == TYPE && !found.is_deleting() && found.name() == format!("bootstrap-token-{id}");
-    let signs = field(found, "usage-bootstrap-signing").as_deref() == Some("true");
-    (is_token && signs && check_expiration(found, now).is_ok()).then(|| {
-        let signed = signed(text, (&id, &secret));
-        (id, signed)
+pub fn sign_cluster_info(object: &Value, text: &str, now: Timestamp) -> Option<(String, String)> {
+    let (id, secret) = (field(object, "token-id")?, field(object, "token-secret")?);
+    let is_token = object["type"] == TYPE && !object.is_deleting() && object.name() == format!("bootstrap-token-{id}");
+    let is_enabled_for_signing = field(object, "usage-bootstrap-signing").as_deref() == Some("true");
+    (is_token && is_enabled_for_signing && check_expiration(object, now).is_ok()).then(|| {
+        let jws = detached_jws(text, (&id, &secret));
+        (id, jws)
     })
 }
 
-fn signed(text: &str, (id, secret): (&str, &str)) -> String {
+/// The JSON web signature of `text` with detached content, as in cluster-info's `jws-kubeconfig-<id>`.
+fn detached_jws(text: &str, (id, secret): (&str, &str)) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), message.as_bytes());
@@ -106,7 +108,7 @@ fn is_extra_group(group: &str) -> bool {
     let Some(name) = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')) else { return false };
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends_well = name.bytes().last().is_some_and(is_word);
-    name.len() <= LONGEST_GROUP && ends_well && name.bytes().all(|byte| is_word(byte) || matches!(byte, b'-' | b':'))
+    name.len() <= MAX_GROUP_LENGTH && ends_well && name.bytes().all(|byte| is_word(byte) || matches!(byte, b'-' | b':'))
 }
 
 #[cfg(test)]
@@ -117,7 +119,7 @@ mod tests {
 
     const SECRET: &str = "0123456789abcdef";
 
-    fn kept(change: Value) -> Value {
+    fn secret_object(change: Value) -> Value {
         let mut data = json!({
             "token-id": "abcdef", "token-secret": SECRET, "usage-bootstrap-authentication": "true",
             "expiration": "2026-01-01T00:01:00Z",
@@ -135,24 +137,24 @@ mod tests {
 
     #[rstest]
     #[case::plain(json!({}), Ok(vec![GROUP]))]
-    #[case::for_ever(json!({"expiration": null}), Ok(vec![GROUP]))]
-    #[case::of_karmada(
+    #[case::without_expiration(json!({"expiration": null}), Ok(vec![GROUP]))]
+    #[case::karmada_group(
         json!({"auth-extra-groups": "system:bootstrappers:karmada:default-cluster-token"}),
         Ok(vec![GROUP, "system:bootstrappers:karmada:default-cluster-token"])
     )]
     #[case::expired(json!({"expiration": "2025-12-31T23:59:59Z"}), Err("it has expired"))]
-    #[case::when(json!({"expiration": "soon"}), Err("its expiration cannot be read"))]
-    #[case::other_secret(json!({"token-secret": "fedcba9876543210"}), Err("the secret is not its own"))]
-    #[case::other_id(json!({"token-id": "fedcba"}), Err("the secret is not its own"))]
-    #[case::to_sign_with(json!({"usage-bootstrap-authentication": "false"}), Err("it is not for authentication"))]
-    #[case::masters(
-        json!({"auth-extra-groups": "system:masters"}), Err("one of its groups is no group of bootstrappers")
+    #[case::invalid_expiration(json!({"expiration": "soon"}), Err("its expiration cannot be read"))]
+    #[case::other_secret(json!({"token-secret": "fedcba9876543210"}), Err("its ID or secret is wrong"))]
+    #[case::other_id(json!({"token-id": "fedcba"}), Err("its ID or secret is wrong"))]
+    #[case::signing_only(json!({"usage-bootstrap-authentication": "false"}), Err("it is not enabled for authentication"))]
+    #[case::other_group(
+        json!({"auth-extra-groups": "system:masters"}), Err("auth-extra-groups contains an invalid group")
     )]
-    #[case::unfinished(
-        json!({"auth-extra-groups": "system:bootstrappers:a:"}), Err("one of its groups is no group of bootstrappers")
+    #[case::trailing_colon(
+        json!({"auth-extra-groups": "system:bootstrappers:a:"}), Err("auth-extra-groups contains an invalid group")
     )]
     fn secrets_define_the_user(#[case] change: Value, #[case] expected: Result<Vec<&str>, &str>) {
-        let result = user(&kept(change), ("abcdef", SECRET), now());
+        let result = user(&secret_object(change), ("abcdef", SECRET), now());
         let groups = result.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(groups.map_err(|why| *why), expected);
         assert!(result.is_err() || result.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
@@ -160,10 +162,10 @@ mod tests {
 
     #[test]
     fn deleting_or_other_secrets_are_rejected() {
-        let mut going = kept(json!({}));
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert!(user(&going, ("abcdef", SECRET), now()).is_err());
-        let mut opaque = kept(json!({}));
+        let mut deleting = secret_object(json!({}));
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert!(user(&deleting, ("abcdef", SECRET), now()).is_err());
+        let mut opaque = secret_object(json!({}));
         opaque["type"] = json!("Opaque");
         assert!(user(&opaque, ("abcdef", SECRET), now()).is_err());
     }
@@ -172,10 +174,10 @@ mod tests {
     fn signature_is_a_detached_jws() {
         let text = "Hello from the other side. I must have called a thousand times.";
         assert_eq!(
-            signed(text, ("joshua", "my voice is my passport")),
+            detached_jws(text, ("joshua", "my voice is my passport")),
             "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..Wvm4lABG2MTCQNvjZK5AJ7th6Qm1ywTmBDAVJNF7IHM"
         );
-        let key_id = |change: Value| signature(&kept(change), text, now()).map(|(id, _)| id);
+        let key_id = |change: Value| sign_cluster_info(&secret_object(change), text, now()).map(|(id, _)| id);
         assert_eq!(key_id(json!({"usage-bootstrap-signing": "true"})).as_deref(), Some("abcdef"));
         assert_eq!(key_id(json!({})), None);
         let expired = json!({"usage-bootstrap-signing": "true", "expiration": "2025-01-01T00:00:00Z"});
@@ -190,6 +192,6 @@ mod tests {
     #[case("abcdef.0123456789abcdef.x", false)]
     #[case("eyJhbGciOiJFUzI1NiJ9.e30.c2ln", false)]
     fn token_format_is_checked(#[case] token: &str, #[case] expected: bool) {
-        assert_eq!(is_addressed(token), expected);
+        assert_eq!(is_bootstrap_token(token), expected);
     }
 }

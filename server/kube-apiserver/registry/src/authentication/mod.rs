@@ -28,7 +28,7 @@ pub struct Authenticator {
     tokens: HashMap<String, UserInfo>,
     pub signer: Arc<TokenSigner>,
     oidc: Option<Arc<Oidc>>,
-    anonymous: bool,
+    allows_anonymous: bool,
 }
 
 impl Authenticator {
@@ -38,9 +38,9 @@ impl Authenticator {
         signer: Arc<TokenSigner>,
         tokens: HashMap<String, UserInfo>,
         oidc: Option<Arc<Oidc>>,
-        anonymous: bool,
+        allows_anonymous: bool,
     ) -> Self {
-        Self { registry, tokens, signer, oidc, anonymous }
+        Self { registry, tokens, signer, oidc, allows_anonymous }
     }
 
     /// The user who sends this request. Fails with 401 if a credential is invalid, or if there is none and anonymous
@@ -48,26 +48,26 @@ impl Authenticator {
     /// certificate over a token.
     pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
         if let Some(InProcessUser(user)) = extensions.get::<InProcessUser>() {
-            return Ok(authenticated(user.clone()));
+            return Ok(with_standard_groups(user.clone()));
         }
         let peer = extensions.get::<Peer>().cloned().unwrap_or_default();
         if peer.front_proxy
             && let Some(remote) = request_header::remote_user(headers)?
         {
-            return Ok(authenticated(remote));
+            return Ok(with_standard_groups(remote));
         }
         if let PeerCertificate::User(user) = peer.certificate {
-            return Ok(authenticated(user));
+            return Ok(with_standard_groups(user));
         }
         if let Some(token) = bearer::bearer_token(headers)? {
-            return self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(ApiError::unauthorized);
+            return self.authenticate_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(ApiError::unauthorized);
         }
         match peer.certificate {
-            PeerCertificate::Refused(why) => {
-                tracing::debug!(why, "client certificate refused");
+            PeerCertificate::Rejected(why) => {
+                tracing::debug!(why, "client certificate rejected");
                 Err(ApiError::unauthorized())
             }
-            _ if self.anonymous => Ok(UserInfo {
+            _ if self.allows_anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
                 ..UserInfo::default()
@@ -77,7 +77,7 @@ impl Authenticator {
     }
 
     /// The user of a bearer token, and the matching audiences. Empty `audiences` means those of this server.
-    pub async fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
+    pub async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
         match self.check_token(token, audiences).await {
             Ok(found) => Some(found),
             Err(reason) => {
@@ -87,30 +87,30 @@ impl Authenticator {
         }
     }
 
-    /// Like [`Self::user_of_token`], with the reason for a rejection as TokenReview reports it.
+    /// Like [`Self::authenticate_token`], with the reason for a rejection as TokenReview reports it.
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
         let own = self.signer.audiences();
-        let wanted = if audiences.is_empty() { own } else { audiences };
+        let accepted = if audiences.is_empty() { own } else { audiences };
         // Static tokens, bootstrap tokens and ID tokens carry none of our audiences.
-        let shared = || own.iter().filter(|a| wanted.contains(a)).cloned().collect::<Vec<String>>();
-        let known = |user: UserInfo| match shared() {
+        let shared = || own.iter().filter(|a| accepted.contains(a)).cloned().collect::<Vec<String>>();
+        let accept = |user: UserInfo| match shared() {
             shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
-            shared => Ok((authenticated(user), shared)),
+            shared => Ok((with_standard_groups(user), shared)),
         };
         if let Some(user) = self.tokens.get(token) {
-            return known(user.clone());
+            return accept(user.clone());
         }
-        if bootstrap::is_addressed(token) {
-            return known(bootstrap::check(&self.registry, token, jiff::Timestamp::now())?);
+        if bootstrap::is_bootstrap_token(token) {
+            return accept(bootstrap::authenticate(&self.registry, token, jiff::Timestamp::now())?);
         }
-        if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_addressed(token)) {
+        if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_issuer_of(token)) {
             return match oidc.authenticate(token).await {
-                Ok(user) => known(user),
-                Err(error) => Err(format!("[invalid bearer token, oidc: {}]", oidc::whole(&error))),
+                Ok(user) => accept(user),
+                Err(error) => Err(format!("[invalid bearer token, oidc: {}]", oidc::format_error_chain(&error))),
             };
         }
-        let (user, audiences) = service_account::check(&self.registry, &self.signer, token, wanted)?;
-        Ok((authenticated(user), audiences))
+        let (user, audiences) = service_account::authenticate(&self.registry, &self.signer, token, accepted)?;
+        Ok((with_standard_groups(user), audiences))
     }
 
     /// Serves a TokenRequest for a service account.
@@ -125,6 +125,7 @@ impl Authenticator {
     }
 }
 
-fn authenticated(user: UserInfo) -> UserInfo {
-    if user.name == ANONYMOUS { user } else { user.completed() }
+/// Adds the groups of all authenticated users, unless the user is anonymous.
+fn with_standard_groups(user: UserInfo) -> UserInfo {
+    if user.name == ANONYMOUS { user } else { user.with_implied_groups() }
 }

@@ -7,24 +7,31 @@ use crowsnest_apiserver::authn::token::{ISSUER, TokenSigner};
 use serde_json::{Value, json};
 
 use crate::Registry;
-use crate::object::{Object, time};
+use crate::object::{Object, format_time};
 use crate::storage::{ObjectKey, ResourceKey};
 use crate::strategy::RequestContext;
 use crowsnest_apimachinery::names::Gvr;
 
 /// Issuer of tokens stored in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-const DEFAULT_SECONDS: i64 = 3600;
-const MIN_SECONDS: i64 = 600;
-const MAX_SECONDS: i64 = 1 << 32;
+const DEFAULT_TOKEN_SECONDS: i64 = 3600;
+const MIN_TOKEN_SECONDS: i64 = 600;
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 /// Tolerated clock difference in seconds.
-const LEEWAY: i64 = 10;
+const CLOCK_LEEWAY_SECONDS: i64 = 10;
 
-pub(super) fn stored(registry: &Registry, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+/// An object in the store of this server.
+pub(super) fn stored_object(
+    registry: &Registry,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Option<Value> {
     registry.store.object(&ResourceKey::new(group, resource), &ObjectKey::new(namespace, name))
 }
 
-/// Serves a TokenRequest.
+/// Issues a token: evaluates a TokenRequest and returns it with its status.
 pub(super) async fn issue(
     registry: &Registry,
     signer: &TokenSigner,
@@ -33,13 +40,13 @@ pub(super) async fn issue(
     request: &Value,
 ) -> ApiResult<Value> {
     let spec = &request["spec"];
-    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_TOKEN_SECONDS);
     let mut errors = Vec::new();
     const FIELD: &str = "spec.expirationSeconds";
-    if seconds < MIN_SECONDS {
+    if seconds < MIN_TOKEN_SECONDS {
         errors.push(FieldError::invalid(FIELD, &json!(seconds), "may not specify a duration less than 10 minutes"));
     }
-    if seconds > MAX_SECONDS {
+    if seconds > MAX_TOKEN_SECONDS {
         errors.push(FieldError::invalid(FIELD, &json!(seconds), "may not specify a duration larger than 2^32 seconds"));
     }
     if !errors.is_empty() {
@@ -54,7 +61,9 @@ pub(super) async fn issue(
         return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", account.name(), why));
     }
     let audiences: Vec<String> = match spec["audiences"].as_array() {
-        Some(given) if !given.is_empty() => given.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect(),
+        Some(requested) if !requested.is_empty() => {
+            requested.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect()
+        }
         _ => signer.audiences().to_vec(),
     };
     let mut private = json!({
@@ -63,7 +72,7 @@ pub(super) async fn issue(
     });
     let bound = &spec["boundObjectRef"];
     if bound.is_object() {
-        bind(registry, account.namespace(), bound, &mut private).await?;
+        bind_to_object(registry, account.namespace(), bound, &mut private).await?;
     }
     let now = ctx.now.as_second();
     let claims = json!({
@@ -75,23 +84,23 @@ pub(super) async fn issue(
     let token = signer.sign(&claims).map_err(ApiError::internal)?;
     let expiry = jiff::Timestamp::from_second(now + seconds).unwrap_or(ctx.now);
     let mut metadata = json!({"name": account.name(), "namespace": account.namespace(), "uid": account.uid()});
-    metadata["creationTimestamp"] = time(ctx.now).into();
+    metadata["creationTimestamp"] = format_time(ctx.now).into();
     Ok(json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": metadata,
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
-        "status": {"token": token, "expirationTimestamp": time(expiry)},
+        "status": {"token": token, "expirationTimestamp": format_time(expiry)},
     }))
 }
 
 /// Binds a token to a pod, Secret or node: it becomes invalid when that object is deleted.
-async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut Value) -> ApiResult<()> {
+async fn bind_to_object(registry: &Registry, namespace: &str, bound: &Value, private: &mut Value) -> ApiResult<()> {
     let text = |key: &str| bound[key].as_str().unwrap_or_default();
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
-    let core = !text("apiVersion").contains('/');
+    let is_core = !text("apiVersion").contains('/');
     let (resource, namespace) = match (text("apiVersion"), kind) {
-        (_, "Pod") if core => ("pods", namespace),
-        (_, "Secret") if core => ("secrets", namespace),
-        (_, "Node") if core => ("nodes", ""),
+        (_, "Pod") if is_core => ("pods", namespace),
+        (_, "Secret") if is_core => ("secrets", namespace),
+        (_, "Node") if is_core => ("nodes", ""),
         (api_version, _) => {
             let gvk = if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
             return Err(ApiError::bad_request(format!("cannot bind token to object of type {gvk}, Kind={kind}")));
@@ -118,55 +127,55 @@ async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut
     private[kind.to_lowercase()] = json!({"name": name, "uid": object.uid()});
     if kind == "Pod"
         && let Some(node) = object["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())
-        && let Some(node) = stored(registry, "", "nodes", "", node)
+        && let Some(node) = stored_object(registry, "", "nodes", "", node)
     {
         private["node"] = json!({"name": node.name(), "uid": node.uid()});
     }
     Ok(())
 }
 
-/// The user of a token, and those of its audiences that are in `wanted`.
-pub(super) fn check(
+/// Authenticates a token. Returns its user and the audiences that the token and `accepted_audiences` have in common.
+pub(super) fn authenticate(
     registry: &Registry,
     signer: &TokenSigner,
     token: &str,
-    wanted: &[String],
+    accepted_audiences: &[String],
 ) -> Result<(UserInfo, Vec<String>), String> {
     let claims = signer.verify(token).ok_or("invalid bearer token")?;
     if claims["iss"] == LEGACY_ISSUER {
-        return legacy(registry, token, &claims, wanted, signer);
+        return authenticate_legacy(registry, token, &claims, accepted_audiences, signer);
     }
     if claims["iss"] != ISSUER {
         return Err("invalid bearer token".into());
     }
     let now = jiff::Timestamp::now().as_second();
-    if claims["exp"].as_i64().is_none_or(|exp| exp + LEEWAY < now) {
+    if claims["exp"].as_i64().is_none_or(|exp| exp + CLOCK_LEEWAY_SECONDS < now) {
         return Err("[invalid bearer token, service account token has expired]".into());
     }
-    if claims["nbf"].as_i64().is_some_and(|nbf| nbf - LEEWAY > now) {
+    if claims["nbf"].as_i64().is_some_and(|nbf| nbf - CLOCK_LEEWAY_SECONDS > now) {
         return Err("[invalid bearer token, service account token is not valid yet]".into());
     }
     let audiences: Vec<String> =
         claims["aud"].as_array().into_iter().flatten().filter_map(|a| a.as_str().map(str::to_owned)).collect();
-    let shared: Vec<String> = audiences.iter().filter(|a| wanted.contains(a)).cloned().collect();
-    if shared.is_empty() {
+    let common_audiences: Vec<String> = audiences.iter().filter(|a| accepted_audiences.contains(a)).cloned().collect();
+    if common_audiences.is_empty() {
         return Err(format!(
             "[invalid bearer token, token audiences {} is invalid for the target audiences {}]",
-            quoted(&audiences),
-            quoted(wanted)
+            quote_all(&audiences),
+            quote_all(accepted_audiences)
         ));
     }
     let private = &claims["kubernetes.io"];
     let namespace = private["namespace"].as_str().unwrap_or_default();
-    let mut user = account_user(registry, namespace, &private["serviceaccount"])?;
+    let mut user = find_account_user(registry, namespace, &private["serviceaccount"])?;
     for (kind, resource, in_namespace) in [("pod", "pods", true), ("secret", "secrets", true), ("node", "nodes", false)]
     {
         let Some(bound) = private.get(kind) else { continue };
         let (name, uid) = (bound["name"].as_str().unwrap_or_default(), bound["uid"].as_str().unwrap_or_default());
         // The node in a pod's token is informational only.
-        let informative = kind == "node" && private.get("pod").is_some();
-        let object = stored(registry, "", resource, if in_namespace { namespace } else { "" }, name);
-        if !informative && object.is_none_or(|o| o.uid() != uid || is_deleted_since(&o, DELETED_LEEWAY)) {
+        let is_informational = kind == "node" && private.get("pod").is_some();
+        let object = stored_object(registry, "", resource, if in_namespace { namespace } else { "" }, name);
+        if !is_informational && object.is_none_or(|o| o.uid() != uid || is_deleted_since(&o, DELETION_LEEWAY_SECONDS)) {
             return Err(format!(
                 "[invalid bearer token, service account token has been invalidated: bound {kind} is gone]"
             ));
@@ -179,15 +188,15 @@ pub(super) fn check(
     if let Some(id) = claims["jti"].as_str() {
         user.extra.insert(crowsnest_apiserver::authn::certificate::CREDENTIAL.into(), vec![format!("JTI={id}")]);
     }
-    Ok((user, shared))
+    Ok((user, common_audiences))
 }
 
-fn quoted(items: &[String]) -> String {
+fn quote_all(items: &[String]) -> String {
     format!("[{}]", items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(" "))
 }
 
 /// Seconds for which tokens stay valid after deletion of their bound object has started, as in kube-apiserver.
-const DELETED_LEEWAY: i64 = 60;
+const DELETION_LEEWAY_SECONDS: i64 = 60;
 
 /// True if the deletion of an object started at least this many seconds ago; finalizers may keep it longer.
 fn is_deleted_since(object: &Value, seconds: i64) -> bool {
@@ -199,10 +208,10 @@ fn is_deleted_since(object: &Value, seconds: i64) -> bool {
     }
 }
 
-fn account_user(registry: &Registry, namespace: &str, account: &Value) -> Result<UserInfo, String> {
+fn find_account_user(registry: &Registry, namespace: &str, account: &Value) -> Result<UserInfo, String> {
     let (name, uid) = (account["name"].as_str().unwrap_or_default(), account["uid"].as_str().unwrap_or_default());
-    let stored = stored(registry, "", "serviceaccounts", namespace, name)
-        .filter(|a| a.uid() == uid && !is_deleted_since(a, DELETED_LEEWAY))
+    let stored = stored_object(registry, "", "serviceaccounts", namespace, name)
+        .filter(|a| a.uid() == uid && !is_deleted_since(a, DELETION_LEEWAY_SECONDS))
         .ok_or("[invalid bearer token, service account token has been invalidated]")?;
     Ok(UserInfo {
         name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -212,18 +221,18 @@ fn account_user(registry: &Registry, namespace: &str, account: &Value) -> Result
     })
 }
 
-/// Verifies a legacy token, which is valid as long as its Secret contains it.
-fn legacy(
+/// Authenticates a legacy token, which is valid as long as its Secret contains it.
+fn authenticate_legacy(
     registry: &Registry,
     token: &str,
     claims: &Value,
-    wanted: &[String],
+    accepted_audiences: &[String],
     signer: &TokenSigner,
 ) -> Result<(UserInfo, Vec<String>), String> {
     use base64::Engine;
     let claim = |key: &str| claims[format!("kubernetes.io/serviceaccount/{key}")].as_str().unwrap_or_default();
     let namespace = claim("namespace");
-    let secret = stored(registry, "", "secrets", namespace, claim("secret.name"))
+    let secret = stored_object(registry, "", "secrets", namespace, claim("secret.name"))
         .ok_or("[invalid bearer token, token has been invalidated]")?;
     if is_deleted_since(&secret, 0) {
         return Err("[invalid bearer token, token has been invalidated]".into());
@@ -233,9 +242,10 @@ fn legacy(
         return Err("[invalid bearer token, token does not match server's copy]".into());
     }
     let account = json!({"name": claim("service-account.name"), "uid": claim("service-account.uid")});
-    let user = account_user(registry, namespace, &account)?;
-    let shared: Vec<String> = signer.audiences().iter().filter(|a| wanted.contains(a)).cloned().collect();
-    if shared.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, shared)) }
+    let user = find_account_user(registry, namespace, &account)?;
+    let common_audiences: Vec<String> =
+        signer.audiences().iter().filter(|a| accepted_audiences.contains(a)).cloned().collect();
+    if common_audiences.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, common_audiences)) }
 }
 
 /// The token of a legacy Secret of type `kubernetes.io/service-account-token`.

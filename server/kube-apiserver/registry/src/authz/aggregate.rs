@@ -18,11 +18,11 @@ use crowsnest_apimachinery::names::Gvr;
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let table = ResourceKey::new(GROUP, "clusterroles");
     loop {
-        let since = registry.store.revision();
-        if let Err(error) = pass(&registry).await {
+        let revision = registry.store.revision();
+        if let Err(error) = aggregate_all(&registry).await {
             tracing::warn!(%error, "cannot aggregate ClusterRoles");
         }
-        let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
+        let Ok(mut watcher) = registry.store.watch(&table, revision) else { continue };
         tokio::select! {
             changes = watcher.next() => if matches!(changes, Err(crate::error::Error::Closed)) { return },
             () = cancelled.cancelled() => return,
@@ -31,7 +31,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
 }
 
 /// Updates the rules of all aggregated ClusterRoles.
-pub async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
+pub async fn aggregate_all(registry: &Arc<Registry>) -> ApiResult<()> {
     let resource = registry.resource(&Gvr::new(GROUP, "v1", "clusterroles"))?;
     let roles = registry.list_all(&resource).await?;
     for role in &roles {

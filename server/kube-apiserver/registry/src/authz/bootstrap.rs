@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::authz::GROUP;
-use crate::authz::default_roles::{Repair, default_objects, repair};
+use crate::authz::default_roles::{Repair, default_objects, plan_repair};
 use crate::object::Object;
 use crate::strategy::RequestContext;
 use crate::{Change, Edit, Registry};
@@ -37,7 +37,7 @@ pub fn loopback_options() -> WriteOptions {
 }
 
 /// Creates missing default namespaces, roles and bindings, and repairs the existing ones.
-pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
+pub async fn ensure_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
     let options = loopback_options();
     let mut warnings = Vec::new();
     let namespaces = registry.resource(&Gvr::new("", "v1", "namespaces"))?;
@@ -48,12 +48,12 @@ pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
             _ => {}
         }
     }
-    try_join_all(default_objects()?.into_iter().map(|object| write_default(registry, object))).await?;
+    try_join_all(default_objects()?.into_iter().map(|object| ensure_default(registry, object))).await?;
     Ok(())
 }
 
 /// Creates a default role or binding, or repairs the existing one.
-async fn write_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()> {
+async fn ensure_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()> {
     let plural = match default["kind"].as_str() {
         Some("ClusterRole") => "clusterroles",
         Some("Role") => "roles",
@@ -70,13 +70,13 @@ async fn write_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()
         }
         Err(error) => return Err(error),
     };
-    match repair(&existing, &default) {
+    match plan_repair(&existing, &default) {
         Repair::Nothing => {}
         Repair::Update(_) => {
             let name = default.name().to_owned();
             let edit = Edit(Arc::new(move |live: &mut Value| {
-                if let Repair::Update(whole) = repair(live, &default) {
-                    *live = whole;
+                if let Repair::Update(repaired) = plan_repair(live, &default) {
+                    *live = repaired;
                 }
                 Ok(())
             }));

@@ -112,7 +112,7 @@ fn binding(entry: BindingEntry) -> Value {
     binding
 }
 
-/// Change that an existing default needs.
+/// Change that an existing default object needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Repair {
     /// No change: the default is complete, or automatic updates are disabled.
@@ -122,35 +122,36 @@ pub enum Repair {
     Recreate,
 }
 
-/// Adds what a default object lacks; additional rules and subjects are kept.
-pub fn repair(existing: &Value, default: &Value) -> Repair {
+/// Determines the repair of an existing object: it gets what it lacks of the default, and keeps additional rules and
+/// subjects.
+pub fn plan_repair(existing: &Value, default: &Value) -> Repair {
     if existing["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return Repair::Nothing;
     }
     if existing["roleRef"] != default["roleRef"] {
         return Repair::Recreate;
     }
-    let mut whole = existing.clone();
+    let mut repaired = existing.clone();
     for key in ["labels", "annotations"] {
         for (name, value) in default["metadata"][key].as_object().into_iter().flatten() {
-            if whole["metadata"][key][name].is_null() {
-                whole["metadata"][key][name] = value.clone();
+            if repaired["metadata"][key][name].is_null() {
+                repaired["metadata"][key][name] = value.clone();
             }
         }
     }
     match default["aggregationRule"]["clusterRoleSelectors"].as_array() {
-        Some(selectors) => add_missing(&mut whole["aggregationRule"], "clusterRoleSelectors", selectors),
-        None => add_rules(&mut whole, default),
+        Some(selectors) => add_missing(&mut repaired["aggregationRule"], "clusterRoleSelectors", selectors),
+        None => add_rules(&mut repaired, default),
     }
-    add_missing(&mut whole, "subjects", default["subjects"].as_array().map(Vec::as_slice).unwrap_or_default());
-    if whole == *existing { Repair::Nothing } else { Repair::Update(whole) }
+    add_missing(&mut repaired, "subjects", default["subjects"].as_array().map(Vec::as_slice).unwrap_or_default());
+    if repaired == *existing { Repair::Nothing } else { Repair::Update(repaired) }
 }
 
 /// Appends the missing elements to a list.
-fn add_missing(object: &mut Value, list: &str, wanted: &[Value]) {
+fn add_missing(object: &mut Value, list: &str, required: &[Value]) {
     let mut have = object[list].as_array().cloned().unwrap_or_default();
     let before = have.len();
-    for one in wanted {
+    for one in required {
         if !have.contains(one) {
             have.push(one.clone());
         }
@@ -184,7 +185,7 @@ mod tests {
         default_objects().unwrap()
     }
 
-    fn named(kind: &str, name: &str) -> Value {
+    fn find_default(kind: &str, name: &str) -> Value {
         defaults().into_iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == name).unwrap()
     }
 
@@ -248,17 +249,17 @@ mod tests {
                    "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "system:kube-controller-manager"},
                                 {"apiGroup": GROUP, "kind": "User", "name": "system:kube-scheduler"}]}),
         ];
-        for wanted in cases {
-            let (kind, name) = (wanted["kind"].as_str().unwrap(), wanted["metadata"]["name"].as_str().unwrap());
-            assert_eq!(named(kind, name), wanted);
+        for expected in cases {
+            let (kind, name) = (expected["kind"].as_str().unwrap(), expected["metadata"]["name"].as_str().unwrap());
+            assert_eq!(find_default(kind, name), expected);
         }
     }
 
     #[test]
     fn missing_rules_are_restored_and_additions_kept() {
-        let role = named("ClusterRole", "system:kube-dns");
-        let binding = named("ClusterRoleBinding", "system:basic-user");
-        let edit = named("ClusterRole", "edit");
+        let role = find_default("ClusterRole", "system:kube-dns");
+        let binding = find_default("ClusterRoleBinding", "system:basic-user");
+        let edit = find_default("ClusterRole", "edit");
         let with = |object: &Value, pointer: &str, value: Value| {
             let mut object = object.clone();
             *object.pointer_mut(pointer).unwrap() = value;
@@ -298,8 +299,8 @@ mod tests {
             // Rules collected by aggregation are not compared with the default.
             (&edit, with(&edit, "/rules", json!([rule(&["get"], &["pods"])])), Repair::Nothing),
         ];
-        for (default, existing, wanted) in cases {
-            assert_eq!(repair(&existing, default), wanted, "{existing}");
+        for (default, existing, expected) in cases {
+            assert_eq!(plan_repair(&existing, default), expected, "{existing}");
         }
     }
 }

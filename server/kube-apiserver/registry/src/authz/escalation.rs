@@ -5,18 +5,18 @@ use crowsnest_apimachinery::rbac::{PolicyRule, Rbac};
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
-/// Returns an error if `wanted` contains rights that `user` lacks in `namespace`. Callers have already checked for
+/// Returns an error if `granted` contains rights that `user` lacks in `namespace`. Callers have already checked for
 /// the verb `escalate` (roles) or `bind` (bindings), which exempts the user.
-pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRule]) -> Result<(), String> {
+pub fn check_grant(rbac: &Rbac, user: &UserInfo, namespace: &str, granted: &[PolicyRule]) -> Result<(), String> {
     if user.is_master() {
         return Ok(());
     }
-    let (have, unresolved) = rbac.rules_for(user, namespace);
+    let (held, unresolved) = rbac.rules_for(user, namespace);
     let mut missing: Vec<PolicyRule> = Vec::new();
-    for rule in wanted {
+    for rule in granted {
         for atom in rule.atoms() {
-            if !have.iter().any(|h| h.covers(&atom)) {
-                merge(&mut missing, atom);
+            if !held.iter().any(|h| h.covers(&atom)) {
+                merge_verbs(&mut missing, atom);
             }
         }
     }
@@ -39,7 +39,7 @@ pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRu
 }
 
 /// Merges atoms that differ only in their verb, to shorten the message.
-fn merge(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
+fn merge_verbs(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
     let same = |m: &PolicyRule| {
         m.api_groups == atom.api_groups
             && m.resources == atom.resources
@@ -113,7 +113,7 @@ mod tests {
         rbac.put_role("", "r", serde_json::from_value(role).unwrap());
         rbac.put_binding("", "b", serde_json::from_value(binding).unwrap());
         let alice = UserInfo { name: "alice".into(), groups: vec!["dev".into()], ..UserInfo::default() };
-        let wanted = |verbs: &[&str]| {
+        let rules = |verbs: &[&str]| {
             vec![PolicyRule {
                 verbs: verbs.iter().map(|v| (*v).to_owned()).collect(),
                 api_groups: vec![String::new()],
@@ -121,9 +121,9 @@ mod tests {
                 ..PolicyRule::default()
             }]
         };
-        assert_eq!(confirm(&rbac, &alice, "", &wanted(&["get"])), Ok(()));
+        assert_eq!(check_grant(&rbac, &alice, "", &rules(&["get"])), Ok(()));
         assert_eq!(
-            confirm(&rbac, &alice, "", &wanted(&["get", "list", "watch"])).unwrap_err(),
+            check_grant(&rbac, &alice, "", &rules(&["get", "list", "watch"])).unwrap_err(),
             "user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\" \"watch\"]}"
         );
     }

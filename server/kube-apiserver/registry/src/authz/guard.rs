@@ -13,7 +13,7 @@ use crate::admission::{self, Admission, Attributes, Operation, Validation};
 use crate::authz::{Authorizer, GROUP, escalation};
 use crate::object::Object;
 use crate::storage::{ObjectKey, ResourceKey};
-use crate::{Registry, unexpected};
+use crate::{Registry, error_without_reason};
 
 /// The admission step.
 pub struct EscalationGuard {
@@ -25,7 +25,7 @@ impl EscalationGuard {
         Self { authorizer }
     }
 
-    fn may(&self, a: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+    fn is_allowed(&self, a: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
         let action = Action::Resource {
             verb: verb.into(),
             group: group.into(),
@@ -44,7 +44,7 @@ impl EscalationGuard {
         let unchanged = |keys: &[&str]| a.old.is_some_and(|old| keys.iter().all(|key| old["spec"][*key] == spec[*key]));
         let registry = self.authorizer.registry();
         let (key, why) = if spec["paramKind"].is_object() && !unchanged(&["paramKind"]) {
-            if self.authorizer.allows(user, &parameters(registry, &spec["paramKind"])) {
+            if self.authorizer.allows(user, &read_action(registry, &spec["paramKind"])) {
                 return Ok(());
             }
             let text = |key: &str| spec["paramKind"][key].as_str().unwrap_or_default();
@@ -61,15 +61,15 @@ impl EscalationGuard {
             let key = ObjectKey::new("", spec["policyName"].as_str().unwrap_or_default());
             let policy = registry.store.object(&ResourceKey::new(admission::GROUP, &policies), &key);
             let policy = policy.unwrap_or_default();
-            let mut wanted = parameters(registry, &policy["spec"]["paramKind"]);
-            let Action::Resource { verb, namespace, name, .. } = &mut wanted else { return Ok(()) };
+            let mut action = read_action(registry, &policy["spec"]["paramKind"]);
+            let Action::Resource { verb, namespace, name, .. } = &mut action else { return Ok(()) };
             (*namespace, *name) = (text("namespace"), text("name"));
             if name.is_empty() {
                 "list".clone_into(verb);
             }
             let why =
                 format!("user {} does not have {verb:?} permission on the object referenced by paramRef", user.name);
-            if self.authorizer.allows(user, &wanted) {
+            if self.authorizer.allows(user, &action) {
                 return Ok(());
             }
             ("paramRef", why)
@@ -85,33 +85,35 @@ impl EscalationGuard {
         let plural = &*a.resource.gvr.resource;
         // The name in the path; empty for a create by POST.
         let name = if is_post(a) { "" } else { a.name };
-        if self.may(a, "escalate", GROUP, plural, name) || a.old.is_some_and(|old| only_collected(old, object)) {
+        if self.is_allowed(a, "escalate", GROUP, plural, name)
+            || a.old.is_some_and(|old| changes_only_gc_fields(old, object))
+        {
             return Ok(());
         }
         let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone()).unwrap_or_default();
-        self.confirm(a, object, &rules)?;
+        self.check_grant(a, object, &rules)?;
         let aggregates = |role: &Value| {
             role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
         };
         if plural == "clusterroles" && (aggregates(object) || a.old.is_some_and(aggregates)) {
             let why = "must have cluster-admin privileges to use the aggregationRule";
-            self.confirm(a, object, &everything()).map_err(|_| forbidden(a, object, why))?;
+            self.check_grant(a, object, &all_rights()).map_err(|_| forbidden(a, object, why))?;
         }
         Ok(())
     }
 
     fn check_binding(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
-        if a.ctx.user.is_master() || a.old.is_some_and(|old| only_collected(old, object)) {
+        if a.ctx.user.is_master() || a.old.is_some_and(|old| changes_only_gc_fields(old, object)) {
             return Ok(());
         }
         let role: RoleRef = serde_json::from_value(object["roleRef"].clone()).unwrap_or_default();
         let plural = match role.kind.as_str() {
             "ClusterRole" => "clusterroles",
             "Role" => "roles",
-            other => return Err(unexpected(format!("unsupported role reference kind: {other:?}"))),
+            other => return Err(error_without_reason(format!("unsupported role reference kind: {other:?}"))),
         };
         let group = object["roleRef"]["apiGroup"].as_str().unwrap_or_default();
-        if self.may(a, "bind", group, plural, &role.name) {
+        if self.is_allowed(a, "bind", group, plural, &role.name) {
             return Ok(());
         }
         if plural == "roles" && a.ctx.namespace.is_empty() {
@@ -121,15 +123,15 @@ impl EscalationGuard {
             return Err(ApiError::bad_request("Name parameter required."));
         }
         match self.authorizer.rbac().role_rules(&role, &a.ctx.namespace) {
-            Ok(rules) => self.confirm(a, object, rules),
+            Ok(rules) => self.check_grant(a, object, rules),
             // kube-apiserver resolves the role as part of this request and reports the requested resource as not
             // found.
             Err(_) => Err(ApiError::not_found(GROUP, &a.resource.gvr.resource, &role.name)),
         }
     }
 
-    fn confirm(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
-        escalation::confirm(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
+    fn check_grant(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
+        escalation::check_grant(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
             .map_err(|why| forbidden(a, object, &why))
     }
 }
@@ -141,28 +143,28 @@ fn is_post(a: &Attributes<'_>) -> bool {
 fn forbidden(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
     let base = object.meta_text("generateName");
     // kube-apiserver generates names after this check.
-    let generated = is_post(a) && !base.is_empty() && object.name().starts_with(base);
-    let name = if generated { "" } else { object.name() };
+    let has_generated_name = is_post(a) && !base.is_empty() && object.name().starts_with(base);
+    let name = if has_generated_name { "" } else { object.name() };
     ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, why)
 }
 
 /// `IsOnlyMutatingGCFields`: true if only fields that concern the garbage collector change.
-fn only_collected(old: &Value, new: &Value) -> bool {
+fn changes_only_gc_fields(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut rest = object.clone();
         if let Some(fields) = rest.as_object_mut() {
             fields.retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
         }
-        let collected = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
-        rest.metadata_mut().retain(|key, _| !collected.contains(&key.as_str()));
+        let gc_fields = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
+        rest.metadata_mut().retain(|key, _| !gc_fields.contains(&key.as_str()));
         rest
     };
-    same(&rest(old), &rest(new))
+    is_equal_or_empty(&rest(old), &rest(new))
 }
 
 /// Equality in which empty values equal absent ones.
-fn same(old: &Value, new: &Value) -> bool {
-    let nothing = |value: &Value| match value {
+fn is_equal_or_empty(old: &Value, new: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
@@ -172,19 +174,19 @@ fn same(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let within = |a: &Map<String, Value>, b: &Map<String, Value>| {
-                a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&Value::Null)))
+                a.iter().all(|(key, value)| is_equal_or_empty(value, b.get(key).unwrap_or(&Value::Null)))
             };
             within(old, new) && within(new, old)
         }
         (Value::Array(old), Value::Array(new)) => {
-            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(old, new))
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_equal_or_empty(old, new))
         }
-        (old, new) => old == new || nothing(old) && nothing(new),
+        (old, new) => old == new || is_empty(old) && is_empty(new),
     }
 }
 
 /// The right to read objects of `paramKind`; unknown parts become `*`.
-fn parameters(registry: &Registry, kind: &Value) -> Action {
+fn read_action(registry: &Registry, kind: &Value) -> Action {
     let text = |key: &str| kind[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let all = || "*".to_owned();
@@ -192,13 +194,13 @@ fn parameters(registry: &Registry, kind: &Value) -> Action {
         "" => all(),
         of => of.split_once('/').map_or("", |(group, _)| group).to_owned(),
     };
-    let served = registry.catalog.served();
+    let served = registry.catalog.snapshot();
     let resource = served.by_kind(api_version, kind).map_or_else(all, |resource| resource.gvr.resource.to_string());
     let (subresource, namespace, name) = Default::default();
     Action::Resource { verb: "get".into(), group, resource, subresource, namespace, name }
 }
 
-fn everything() -> Vec<PolicyRule> {
+fn all_rights() -> Vec<PolicyRule> {
     let all = || vec!["*".to_owned()];
     vec![
         PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },

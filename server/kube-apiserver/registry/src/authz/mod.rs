@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::resource::ResourceRef;
 use crate::storage::{ResourceKey, Revision};
 use crate::strategy::RequestContext;
-use crate::{CreateReview, Registry};
+use crate::{CreateAuthorizer, Registry};
 
 pub use guard::EscalationGuard;
 
@@ -96,7 +96,7 @@ impl Authorizer {
 
     /// Returns an error with status 403 if the user lacks the right.
     pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
-        verdict(user, action, self.decide(user, action))
+        require_allowed(user, action, self.decide(user, action))
     }
 }
 
@@ -106,9 +106,9 @@ impl AccessChecker for Authorizer {
     }
 }
 
-impl CreateReview for Authorizer {
-    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
-        let right = Action::Resource {
+impl CreateAuthorizer for Authorizer {
+    fn authorize_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+        let action = Action::Resource {
             verb: "create".into(),
             group: resource.gvr.group.to_string(),
             resource: resource.gvr.resource.to_string(),
@@ -116,12 +116,12 @@ impl CreateReview for Authorizer {
             namespace: ctx.namespace.clone(),
             name: name.to_owned(),
         };
-        self.check(&ctx.user, &right)
+        self.check(&ctx.user, &action)
     }
 }
 
 /// Converts a decision into a result; the 403 error names user, verb and resource.
-pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResult<()> {
+pub fn require_allowed(user: &UserInfo, action: &Action, decision: Decision) -> ApiResult<()> {
     match decision {
         Decision::Allowed { .. } => Ok(()),
         Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
@@ -130,23 +130,23 @@ pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResul
 
 /// Compiles the objects of [`TABLES`], in that order. Unreadable objects grant nothing.
 fn compile([cluster_roles, roles, cluster_bindings, bindings]: [Vec<Value>; 4]) -> Rbac {
-    fn at<'a>(object: &'a Value, field: &str) -> &'a str {
+    fn metadata_text<'a>(object: &'a Value, field: &str) -> &'a str {
         object["metadata"][field].as_str().unwrap_or_default()
     }
-    let unread = |object: &Value, error: serde_json::Error| {
-        tracing::warn!(kind = %object["kind"], name = at(object, "name"), %error, "ignoring an RBAC object that cannot be read");
+    let log_unreadable = |object: &Value, error: serde_json::Error| {
+        tracing::warn!(kind = %object["kind"], name = metadata_text(object, "name"), %error, "ignoring an RBAC object that cannot be read");
     };
     let mut rbac = Rbac::default();
     for object in cluster_roles.iter().chain(&roles) {
         match Role::deserialize(object) {
-            Ok(role) => rbac.put_role(at(object, "namespace"), at(object, "name"), role),
-            Err(error) => unread(object, error),
+            Ok(role) => rbac.put_role(metadata_text(object, "namespace"), metadata_text(object, "name"), role),
+            Err(error) => log_unreadable(object, error),
         }
     }
     for object in cluster_bindings.iter().chain(&bindings) {
         match RoleBinding::deserialize(object) {
-            Ok(binding) => rbac.put_binding(at(object, "namespace"), at(object, "name"), binding),
-            Err(error) => unread(object, error),
+            Ok(binding) => rbac.put_binding(metadata_text(object, "namespace"), metadata_text(object, "name"), binding),
+            Err(error) => log_unreadable(object, error),
         }
     }
     rbac

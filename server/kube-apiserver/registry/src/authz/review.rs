@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::authentication::Authenticator;
 use crate::authz::{Authorizer, selectors};
-use crate::object::{Object, time};
+use crate::object::{Object, format_time};
 use crate::resource::ResourceRef;
 use crate::strategy::RequestContext;
 
@@ -30,29 +30,39 @@ impl Authorizer {
         resource: &ResourceRef,
         object: &Value,
     ) -> Option<ApiResult<Value>> {
-        let answer = match (&*resource.gvr.group, resource.kind.as_str()) {
-            ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, Kind::Own, ctx.user.clone(), ""),
-            ("authorization.k8s.io", "SubjectAccessReview") => self.access(object, Kind::Anyone, subject(object), ""),
-            ("authorization.k8s.io", "LocalSubjectAccessReview") => {
-                self.access(object, Kind::Local, subject(object), &ctx.namespace)
+        let review = match (&*resource.gvr.group, resource.kind.as_str()) {
+            ("authorization.k8s.io", "SelfSubjectAccessReview") => {
+                self.access_review(object, AccessReviewKind::SelfSubject, ctx.user.clone(), "")
             }
-            ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules(object, &ctx.user),
-            ("authentication.k8s.io", "SelfSubjectReview") => Ok(who(ctx)),
-            ("authentication.k8s.io", "TokenReview") => token(authenticator, object).await,
+            ("authorization.k8s.io", "SubjectAccessReview") => {
+                self.access_review(object, AccessReviewKind::Subject, subject(object), "")
+            }
+            ("authorization.k8s.io", "LocalSubjectAccessReview") => {
+                self.access_review(object, AccessReviewKind::Local, subject(object), &ctx.namespace)
+            }
+            ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules_review(object, &ctx.user),
+            ("authentication.k8s.io", "SelfSubjectReview") => Ok(self_subject_review(ctx)),
+            ("authentication.k8s.io", "TokenReview") => token_review(authenticator, object).await,
             _ => return None,
         };
-        Some(answer.map(|mut review| {
+        Some(review.map(|mut review| {
             review["kind"] = resource.kind.clone().into();
             review["apiVersion"] = resource.gvr.api_version().into();
             review
         }))
     }
 
-    fn access(&self, object: &Value, kind: Kind, user: UserInfo, namespace: &str) -> ApiResult<Value> {
+    fn access_review(
+        &self,
+        object: &Value,
+        kind: AccessReviewKind,
+        user: UserInfo,
+        namespace: &str,
+    ) -> ApiResult<Value> {
         let spec = &object["spec"];
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-        let errors = wrong(object, kind, namespace);
+        let errors = validate_access_review(object, kind, namespace);
         if !errors.is_empty() {
             return Err(ApiError::invalid("authorization.k8s.io", "", "", errors));
         }
@@ -76,24 +86,24 @@ impl Authorizer {
         if !reason.is_empty() {
             status["reason"] = reason.into();
         }
-        let unread = selectors::evaluation_error(resource);
-        if !unread.is_empty() {
-            status["evaluationError"] = unread.into();
+        let evaluation_error = selectors::evaluation_error(resource);
+        if !evaluation_error.is_empty() {
+            status["evaluationError"] = evaluation_error.into();
         }
-        Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
+        Ok(json!({"metadata": review_metadata(object), "spec": spec, "status": status}))
     }
 
-    fn rules(&self, object: &Value, user: &UserInfo) -> ApiResult<Value> {
+    fn rules_review(&self, object: &Value, user: &UserInfo) -> ApiResult<Value> {
         let namespace = object["spec"]["namespace"].as_str().unwrap_or_default();
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
         let (rules, unresolved) = self.rbac().rules_for(user, namespace);
-        let of = |resource: bool| -> Vec<Value> {
-            rules.iter().filter(|r| r.non_resource_urls.is_empty() == resource).map(|r| json!(r)).collect()
+        let filter_rules = |is_resource: bool| -> Vec<Value> {
+            rules.iter().filter(|r| r.non_resource_urls.is_empty() == is_resource).map(|r| json!(r)).collect()
         };
         let mut status = json!({
-            "incomplete": !unresolved.is_empty(), "resourceRules": of(true), "nonResourceRules": of(false),
+            "incomplete": !unresolved.is_empty(), "resourceRules": filter_rules(true), "nonResourceRules": filter_rules(false),
         });
         if !unresolved.is_empty() {
             status["evaluationError"] = unresolved.join(", ").into();
@@ -102,45 +112,47 @@ impl Authorizer {
     }
 }
 
-/// Subject of an access review.
+/// Kind of an access review: it determines the subject and the allowed fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Own,
-    Anyone,
+enum AccessReviewKind {
+    SelfSubject,
+    Subject,
     Local,
 }
 
 /// Validates an access review.
-fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
+fn validate_access_review(object: &Value, kind: AccessReviewKind, namespace: &str) -> Vec<FieldError> {
     let spec = &object["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     // Go prints this struct without JSON names.
-    let shown = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
+    let print_path = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
     let invalid = |field: &str, value: String, why: &str| {
         FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), why)
     };
     let mut errors = Vec::new();
     if resource.is_object() && path.is_object() {
         let why = "cannot be specified in combination with resourceAttributes";
-        errors.push(invalid("spec.nonResourceAttributes", shown(), why));
+        errors.push(invalid("spec.nonResourceAttributes", print_path(), why));
     }
     if !resource.is_object() && !path.is_object() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.push(invalid("spec.resourceAttributes", "null".into(), why));
     }
     let subject = subject(object);
-    if kind != Kind::Own && subject.name.is_empty() && subject.groups.is_empty() {
+    if kind != AccessReviewKind::SelfSubject && subject.name.is_empty() && subject.groups.is_empty() {
         let why = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", "", why));
     }
     errors.extend(selectors::validate(resource));
     let metadata = object["metadata"].as_object();
-    let free: &[&str] = if kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
-    let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| !free.contains(&name.as_str()) && !v.is_null()));
+    let allowed_fields: &[&str] =
+        if kind == AccessReviewKind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
+    let has_other_fields =
+        metadata.is_some_and(|m| m.iter().any(|(name, v)| !allowed_fields.contains(&name.as_str()) && !v.is_null()));
     let metadata = || text_of(&object["metadata"], METADATA);
     match kind {
-        Kind::Local => {
-            if stray {
+        AccessReviewKind::Local => {
+            if has_other_fields {
                 errors.push(invalid("metadata", metadata(), "must be empty except for namespace"));
             }
             if resource.is_object() && text(resource, "namespace") != namespace {
@@ -148,15 +160,16 @@ fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
                 errors.push(FieldError::invalid(field, text(resource, "namespace"), why));
             }
             if path.is_object() {
-                errors.push(invalid("spec.nonResourceAttributes", shown(), "disallowed on this kind of request"));
+                errors.push(invalid("spec.nonResourceAttributes", print_path(), "disallowed on this kind of request"));
             }
         }
-        _ if stray => errors.push(invalid("metadata", metadata(), "must be empty")),
+        _ if has_other_fields => errors.push(invalid("metadata", metadata(), "must be empty")),
         _ => {}
     }
     errors
 }
 
+/// The subject that `spec` identifies.
 fn subject(object: &Value) -> UserInfo {
     let spec = &object["spec"];
     UserInfo {
@@ -188,11 +201,11 @@ fn user_info(user: &UserInfo) -> Value {
     info
 }
 
-fn who(ctx: &RequestContext) -> Value {
-    json!({"metadata": {"creationTimestamp": time(ctx.now)}, "status": {"userInfo": user_info(&ctx.user)}})
+fn self_subject_review(ctx: &RequestContext) -> Value {
+    json!({"metadata": {"creationTimestamp": format_time(ctx.now)}, "status": {"userInfo": user_info(&ctx.user)}})
 }
 
-async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
+async fn token_review(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
     let spec = &object["spec"];
     let Some(token) = spec["token"].as_str().filter(|t| !t.is_empty()) else {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
@@ -202,10 +215,10 @@ async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value
         Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
         Err(error) => json!({"user": {}, "error": error}),
     };
-    Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
+    Ok(json!({"metadata": review_metadata(object), "spec": spec, "status": status}))
 }
 
 /// The metadata of a review.
-fn kept(object: &Value) -> Value {
+fn review_metadata(object: &Value) -> Value {
     object.metadata().map_or_else(|| json!({}), |metadata| metadata.clone().into())
 }

@@ -35,13 +35,13 @@ pub(super) fn validate(attributes: &Value) -> Vec<FieldError> {
             continue;
         }
         for (index, requirement) in requirements.iter().enumerate() {
-            self::requirement(&mut errors, kind, requirement, &format!("{path}.requirements[{index}]"));
+            validate_requirement(&mut errors, kind, requirement, &format!("{path}.requirements[{index}]"));
         }
     }
     errors
 }
 
-fn requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &Value, path: &str) {
+fn validate_requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &Value, path: &str) {
     let (key, values) = (text(requirement, "key"), list(requirement, "values"));
     if kind == "fieldSelector" && key.is_empty() {
         errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
@@ -79,14 +79,14 @@ pub(super) fn evaluation_error(attributes: &Value) -> String {
         if readable_count < requirements.len() {
             let how = if readable_count > 0 { "partially ignored" } else { "ignored" };
             messages.push(format!("{path} {how} due to parse error"));
-        } else if !raw.is_empty() && !parses(kind, raw) {
+        } else if !raw.is_empty() && !is_parsable(kind, raw) {
             messages.push(format!("{path} ignored due to parse error"));
         }
     }
     messages.join("; ")
 }
 
-fn parses(kind: &str, raw: &str) -> bool {
+fn is_parsable(kind: &str, raw: &str) -> bool {
     if kind == "labelSelector" { Selector::parse(raw).is_ok() } else { FieldSelector::parse(raw).is_ok() }
 }
 

@@ -20,12 +20,12 @@ use zstd::bulk::{Compressor, Decompressor};
 use crate::error::{Error, Result};
 use crate::storage::Revision;
 
-const HEADER: usize = 7;
+const HEADER_BYTES: usize = 7;
 /// Largest object in bytes of JSON, as etcd's default: every object can be moved to etcd, and readers of lists can
 /// limit their memory.
-pub const MAX_STORED: usize = 3 << 19;
-/// Objects below this size in bytes are not compressed, because the gain is less than the cost.
-const COMPRESS_FROM: usize = 1024;
+pub const MAX_OBJECT_BYTES: usize = 3 << 19;
+/// Minimum size in bytes of compressed objects: for smaller ones, the gain is less than the cost.
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// One object as kept in memory and on disk. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +35,11 @@ impl Body {
     /// Encodes an object without its `metadata.resourceVersion`. Fails with [`Error::TooDeep`] or
     /// [`Error::TooLarge`] for objects that readers could not decode.
     pub fn encode(object: &Value) -> Result<Self> {
-        if nesting::exceeds(object, nesting::MAX_DEPTH) {
+        if nesting::exceeds_depth(object, nesting::MAX_DEPTH) {
             return Err(Error::TooDeep);
         }
-        let damaged = |e: serde_json::Error| Error::Damaged(e.to_string());
-        let members = object.as_object().ok_or_else(|| Error::Damaged("not an object".into()))?;
+        let corrupt = |e: serde_json::Error| Error::Corrupt(e.to_string());
+        let members = object.as_object().ok_or_else(|| Error::Corrupt("not an object".into()))?;
         let mut json = Vec::with_capacity(512);
         let mut metadata_at = 0u32;
         json.push(b'{');
@@ -47,7 +47,7 @@ impl Body {
             if json.len() > 1 {
                 json.push(b',');
             }
-            serde_json::to_writer(&mut json, key).map_err(damaged)?;
+            serde_json::to_writer(&mut json, key).map_err(corrupt)?;
             json.push(b':');
             match value {
                 Value::Object(metadata) if key == "metadata" => {
@@ -58,20 +58,20 @@ impl Body {
                         if !std::mem::take(&mut first) {
                             json.push(b',');
                         }
-                        serde_json::to_writer(&mut json, name).map_err(damaged)?;
+                        serde_json::to_writer(&mut json, name).map_err(corrupt)?;
                         json.push(b':');
-                        serde_json::to_writer(&mut json, member).map_err(damaged)?;
+                        serde_json::to_writer(&mut json, member).map_err(corrupt)?;
                     }
                     json.push(b'}');
                 }
-                other => serde_json::to_writer(&mut json, other).map_err(damaged)?,
+                other => serde_json::to_writer(&mut json, other).map_err(corrupt)?,
             }
         }
         json.push(b'}');
         if metadata_at == 0 {
-            return Err(Error::Damaged("no metadata".into()));
+            return Err(Error::Corrupt("no metadata".into()));
         }
-        if json.len() > MAX_STORED {
+        if json.len() > MAX_OBJECT_BYTES {
             return Err(Error::TooLarge { size: json.len() });
         }
         let text = |key: &str| members.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Body {
     pub fn from_text(json: &[u8], api_version: &str, kind: &str) -> Result<Self> {
         const START: &[u8] = br#"{"metadata":{"#;
         if !json.starts_with(START) {
-            return Err(Error::Damaged("text does not start with its metadata".into()));
+            return Err(Error::Corrupt("text does not start with its metadata".into()));
         }
         Ok(Self(pack(json, START.len() as u32, api_version, kind)?.into()))
     }
@@ -91,12 +91,12 @@ impl Body {
     /// Validates bytes that were read from a journal.
     pub fn from_stored(bytes: impl Into<Bytes>) -> Result<Self> {
         let bytes = bytes.into();
-        let whole = bytes.len() >= HEADER && bytes[0] <= 1 && {
-            let texts = &bytes[HEADER..];
+        let is_valid = bytes.len() >= HEADER_BYTES && bytes[0] <= 1 && {
+            let texts = &bytes[HEADER_BYTES..];
             texts.len() >= bytes[5] as usize + bytes[6] as usize
                 && std::str::from_utf8(&texts[..bytes[5] as usize + bytes[6] as usize]).is_ok()
         };
-        if whole { Ok(Self(bytes)) } else { Err(Error::Damaged("unknown body layout".into())) }
+        if is_valid { Ok(Self(bytes)) } else { Err(Error::Corrupt("unknown body layout".into())) }
     }
 
     pub fn as_stored(&self) -> &Bytes {
@@ -110,38 +110,38 @@ impl Body {
 
     /// The `apiVersion` in which the object was stored.
     pub fn api_version(&self) -> &str {
-        std::str::from_utf8(&self.0[HEADER..HEADER + self.0[5] as usize]).unwrap_or_default()
+        std::str::from_utf8(&self.0[HEADER_BYTES..HEADER_BYTES + self.0[5] as usize]).unwrap_or_default()
     }
 
     pub fn kind(&self) -> &str {
-        let from = HEADER + self.0[5] as usize;
+        let from = HEADER_BYTES + self.0[5] as usize;
         std::str::from_utf8(&self.0[from..from + self.0[6] as usize]).unwrap_or_default()
     }
 
     /// True if both contain the same object, apart from the revision.
-    pub fn same_object(&self, other: &Self) -> bool {
+    pub fn is_same_object(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    fn plain(&self) -> Result<(Cow<'_, [u8]>, usize)> {
+    fn decompress(&self) -> Result<(Cow<'_, [u8]>, usize)> {
         let at = u32::from_le_bytes([self.0[1], self.0[2], self.0[3], self.0[4]]) as usize;
-        let payload = &self.0[HEADER + self.0[5] as usize + self.0[6] as usize..];
+        let payload = &self.0[HEADER_BYTES + self.0[5] as usize + self.0[6] as usize..];
         let plain = match self.0[0] {
             0 => Cow::Borrowed(payload),
-            _ => decompress(payload).map_err(|e| Error::Damaged(e.to_string()))?.into(),
+            _ => decompress_payload(payload).map_err(|e| Error::Corrupt(e.to_string()))?.into(),
         };
         if at == 0 || at >= plain.len() {
-            Err(Error::Damaged("metadata beyond the end".into()))
+            Err(Error::Corrupt("metadata beyond the end".into()))
         } else {
             Ok((plain, at))
         }
     }
 
-    /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` if `typed`.
-    pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, typed: bool) -> Result<()> {
-        let (plain, at) = self.plain()?;
+    /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` if `with_type`.
+    pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, with_type: bool) -> Result<()> {
+        let (plain, at) = self.decompress()?;
         out.reserve(plain.len() + 96);
-        if typed {
+        if with_type {
             out.extend_from_slice(b"{\"kind\":\"");
             out.extend_from_slice(self.kind().as_bytes());
             out.extend_from_slice(b"\",\"apiVersion\":\"");
@@ -167,28 +167,28 @@ impl Body {
         Ok(Links {
             uid: metadata.uid,
             owners: metadata.owner_references,
-            deleting: metadata.deletion_timestamp.is_some(),
+            is_deleting: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers,
         })
     }
 
     /// `metadata.labels`, without parsing the rest.
     pub fn labels(&self) -> Result<Option<Value>> {
-        Ok(self.metadata::<OnlyLabels>()?.labels)
+        Ok(self.metadata::<MetadataLabels>()?.labels)
     }
 
     /// Parses `metadata` only.
     fn metadata<T: DeserializeOwned>(&self) -> Result<T> {
-        let (plain, at) = self.plain()?;
+        let (plain, at) = self.decompress()?;
         // The brace before its first member.
         let mut text = serde_json::Deserializer::from_slice(&plain[at - 1..]);
-        T::deserialize(&mut text).map_err(|e| Error::Damaged(e.to_string()))
+        T::deserialize(&mut text).map_err(|e| Error::Corrupt(e.to_string()))
     }
 
-    /// The parsed object with its resourceVersion.
-    pub fn value(&self, revision: Revision) -> Result<Value> {
-        let (plain, _) = self.plain()?;
-        let mut value: Value = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
+    /// Parses the object and sets its resourceVersion.
+    pub fn decode(&self, revision: Revision) -> Result<Value> {
+        let (plain, _) = self.decompress()?;
+        let mut value: Value = serde_json::from_slice(&plain).map_err(|e| Error::Corrupt(e.to_string()))?;
         value["apiVersion"] = self.api_version().into();
         value["kind"] = self.kind().into();
         value["metadata"]["resourceVersion"] = revision.to_string().into();
@@ -201,7 +201,7 @@ impl Body {
 pub struct Links {
     pub uid: String,
     pub owners: Vec<OwnerLink>,
-    pub deleting: bool,
+    pub is_deleting: bool,
     pub finalizers: Vec<String>,
 }
 
@@ -217,7 +217,7 @@ pub struct OwnerLink {
 }
 
 #[derive(Deserialize)]
-struct OnlyLabels {
+struct MetadataLabels {
     labels: Option<Value>,
 }
 
@@ -231,9 +231,9 @@ struct PartialMetadata {
 }
 
 /// zstd's fastest level: objects are read far more often than written.
-const LEVEL: i32 = 1;
+const COMPRESSION_LEVEL: i32 = 1;
 /// Limit of decompressed bytes, larger than any object that the storage accepts.
-const MAX_BODY: u64 = 64 << 20;
+const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
 // A zstd context is much larger than most objects and expensive to create, so each thread reuses one.
 thread_local! {
@@ -241,44 +241,44 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Runs `act` with the thread's context, which is created on first use.
-fn with<C, T>(
-    kept: &'static LocalKey<RefCell<Option<C>>>,
-    make: impl FnOnce() -> io::Result<C>,
-    act: impl FnOnce(&mut C) -> io::Result<T>,
+/// Calls `run` with the thread's context, which is created on first use.
+fn with_context<C, T>(
+    slot: &'static LocalKey<RefCell<Option<C>>>,
+    create: impl FnOnce() -> io::Result<C>,
+    run: impl FnOnce(&mut C) -> io::Result<T>,
 ) -> io::Result<T> {
-    kept.with_borrow_mut(|kept| {
-        let mut context = match kept.take() {
+    slot.with_borrow_mut(|slot| {
+        let mut context = match slot.take() {
             Some(context) => context,
-            None => make()?,
+            None => create()?,
         };
-        let result = act(&mut context);
-        *kept = Some(context);
+        let result = run(&mut context);
+        *slot = Some(context);
         result
     })
 }
 
 fn compress(json: &[u8]) -> io::Result<Vec<u8>> {
-    with(&COMPRESSOR, || Compressor::new(LEVEL), |context| context.compress(json))
+    with_context(&COMPRESSOR, || Compressor::new(COMPRESSION_LEVEL), |context| context.compress(json))
 }
 
-fn decompress(payload: &[u8]) -> io::Result<Vec<u8>> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "a compressed object without its size");
+fn decompress_payload(payload: &[u8]) -> io::Result<Vec<u8>> {
+    let size_error = || io::Error::new(io::ErrorKind::InvalidData, "a compressed object does not state its size");
     let size = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
-    let size = size.filter(|size| *size <= MAX_BODY).ok_or_else(unknown)?;
-    with(&DECOMPRESSOR, Decompressor::new, |context| context.decompress(payload, size as usize))
+    let size = size.filter(|size| *size <= MAX_DECOMPRESSED_BYTES).ok_or_else(size_error)?;
+    with_context(&DECOMPRESSOR, Decompressor::new, |context| context.decompress(payload, size as usize))
 }
 
 fn pack(json: &[u8], metadata_at: u32, api_version: &str, kind: &str) -> Result<Vec<u8>> {
-    let length = |text: &str| u8::try_from(text.len()).map_err(|_| Error::Damaged(format!("{text:?} is too long")));
+    let length = |text: &str| u8::try_from(text.len()).map_err(|_| Error::Corrupt(format!("{text:?} is too long")));
     let lengths = [length(api_version)?, length(kind)?];
-    let small = match json.len() >= COMPRESS_FROM {
-        true => compress(json).ok().filter(|small| small.len() < json.len()),
+    let compressed = match json.len() >= MIN_COMPRESSED_BYTES {
+        true => compress(json).ok().filter(|compressed| compressed.len() < json.len()),
         false => None,
     };
-    let payload = small.as_deref().unwrap_or(json);
-    let mut out = Vec::with_capacity(HEADER + api_version.len() + kind.len() + payload.len());
-    out.push(u8::from(small.is_some()));
+    let payload = compressed.as_deref().unwrap_or(json);
+    let mut out = Vec::with_capacity(HEADER_BYTES + api_version.len() + kind.len() + payload.len());
+    out.push(u8::from(compressed.is_some()));
     out.extend_from_slice(&metadata_at.to_le_bytes());
     out.extend_from_slice(&lengths);
     out.extend_from_slice(api_version.as_bytes());

@@ -13,17 +13,17 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tempfile::TempDir;
 
-use super::model_tests::{Model, body, held, key, table};
+use super::model_tests::{Model, body, key, read_state, table};
 use super::*;
 use crate::error::{Error, Result};
 
 /// Retained changes: few, so that history is compacted often.
 const RETAINED_CHANGES: usize = 6;
 /// Log pages per checkpoint: few, so that checkpoints are frequent.
-const PAGES: u32 = 6;
-const SECTOR: usize = 512;
+const CHECKPOINT_PAGES: u32 = 6;
+const SECTOR_BYTES: usize = 512;
 /// Size of the log header, which is flushed before the following data when it changes.
-const HEADER: usize = 32;
+const LOG_HEADER_BYTES: usize = 32;
 
 #[derive(Debug, Clone)]
 enum Operation {
@@ -61,14 +61,14 @@ enum Step {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let what = prop_oneof![
+    let edit = prop_oneof![
         3 => any::<u64>().prop_map(Edit::Create),
         3 => any::<u64>().prop_map(Edit::Update),
         2 => Just(Edit::Delete),
     ];
-    let one = (0..6_usize, what, prop::bool::weighted(0.2));
+    let write = (0..6_usize, edit, prop::bool::weighted(0.2));
     prop_oneof![
-        12 => prop::collection::vec(one, 1..5).prop_map(Operation::Write),
+        12 => prop::collection::vec(write, 1..5).prop_map(Operation::Write),
         1 => any::<Index>().prop_map(Operation::Compact),
         2 => Just(Operation::Stop),
         1 => Just(Operation::Nothing),
@@ -105,7 +105,7 @@ impl Files {
         Self { main, log }
     }
 
-    fn put(&self, directory: &Path) {
+    fn write(&self, directory: &Path) {
         let [main, log] = Self::paths(directory);
         std::fs::write(main, &self.main).unwrap();
         if !self.log.is_empty() {
@@ -124,21 +124,21 @@ fn first(before: &[u8], after: &[u8], count: usize) -> Vec<u8> {
 /// Each sector at random from `after` or `before`.
 fn sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
     let mut out = first(before, after, from.min(after.len()));
-    for (at, sector) in after.chunks(SECTOR).enumerate() {
+    for (at, sector) in after.chunks(SECTOR_BYTES).enumerate() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let start = at * SECTOR;
+        let start = at * SECTOR_BYTES;
         if seed >> 63 == 0 || start + sector.len() <= from {
             continue;
         }
-        let start_of_it = start.max(from);
+        let changed_from = start.max(from);
         out.resize(out.len().max(start + sector.len()), 0);
-        out[start_of_it..start + sector.len()].copy_from_slice(&sector[start_of_it - start..]);
+        out[changed_from..start + sector.len()].copy_from_slice(&sector[changed_from - start..]);
     }
     out
 }
 
 /// Positions of the bytes that differ, in ascending order.
-fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
+fn changed_positions(before: &[u8], after: &[u8]) -> Vec<usize> {
     (0..after.len()).filter(|at| before.get(*at) != Some(&after[*at])).collect()
 }
 
@@ -149,14 +149,14 @@ struct Steps<'a> {
     log: Vec<usize>,
     main: Vec<usize>,
     /// The complete log while the main file is written; a stop removes it last.
-    whole_log: &'a [u8],
+    complete_log: &'a [u8],
 }
 
 impl<'a> Steps<'a> {
     fn new(before: &'a Files, after: &'a Files, stopped: bool) -> Self {
-        let log = if stopped { Vec::new() } else { changed(&before.log, &after.log) };
-        let whole_log = if stopped { &before.log } else { &after.log };
-        Self { before, after, log, main: changed(&before.main, &after.main), whole_log }
+        let log = if stopped { Vec::new() } else { changed_positions(&before.log, &after.log) };
+        let complete_log = if stopped { &before.log } else { &after.log };
+        Self { before, after, log, main: changed_positions(&before.main, &after.main), complete_log }
     }
 
     /// Number of positions at which a crash can cut.
@@ -171,7 +171,7 @@ impl<'a> Steps<'a> {
             return Files { main: main(), log: first(&self.before.log, &self.after.log, *at) };
         }
         let count = count - self.log.len();
-        let log = self.whole_log.to_vec();
+        let log = self.complete_log.to_vec();
         match self.main.get(count) {
             Some(at) => Files { main: first(&self.before.main, &self.after.main, *at), log },
             None if count == self.main.len() => Files { main: self.after.main.clone(), log },
@@ -179,22 +179,22 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Files after a power failure that follows the given number of flushes.
+    /// Files after a power failure that follows the results number of flushes.
     fn sectors(&self, flushes: usize, seed: u64) -> Files {
         let (before, after) = (self.before, self.after);
-        let restarted = before.log.get(..HEADER) != after.log.get(..HEADER);
+        let restarted = before.log.get(..LOG_HEADER_BYTES) != after.log.get(..LOG_HEADER_BYTES);
         match flushes {
             0 if !self.log.is_empty() && restarted => {
-                Files { main: before.main.clone(), log: first(&before.log, &after.log, HEADER) }
+                Files { main: before.main.clone(), log: first(&before.log, &after.log, LOG_HEADER_BYTES) }
             }
             0 | 1 if !self.log.is_empty() => {
-                Files { main: before.main.clone(), log: sectors(&before.log, &after.log, HEADER, seed) }
+                Files { main: before.main.clone(), log: sectors(&before.log, &after.log, LOG_HEADER_BYTES, seed) }
             }
-            _ => Files { main: sectors(&before.main, &after.main, 0, seed), log: self.whole_log.to_vec() },
+            _ => Files { main: sectors(&before.main, &after.main, 0, seed), log: self.complete_log.to_vec() },
         }
     }
 
-    fn survivor(&self, survivor: &Survivor) -> Files {
+    fn surviving_files(&self, survivor: &Survivor) -> Files {
         match survivor {
             Survivor::Start(index) => self.first(index.index(self.len())),
             Survivor::Sectors(index, seed) => self.sectors(index.index(3), *seed),
@@ -213,13 +213,16 @@ struct Run {
 
 async fn open(directory: &Path) -> Store {
     // With flushes for power failures, since a crash leaves only flushed data.
-    let journal = SqliteJournal::open_checkpointing(directory, Durability::Power, PAGES).await.unwrap();
-    Store::open(Box::new(journal), Limits { changes: RETAINED_CHANGES, ..Limits::default() }).await.unwrap()
+    let journal =
+        SqliteJournal::open_with_checkpoint_pages(directory, Durability::Power, CHECKPOINT_PAGES).await.unwrap();
+    Store::open(Box::new(journal), HistoryLimits { max_changes: RETAINED_CHANGES, ..HistoryLimits::default() })
+        .await
+        .unwrap()
 }
 
 /// The model after a restart: the history is kept in memory only, so it is empty.
 fn restarted(model: &Model) -> Model {
-    let (revision, now) = (model.revision(), model.now().clone());
+    let (revision, now) = (model.revision(), model.current().clone());
     Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision }
 }
 
@@ -250,22 +253,22 @@ impl Run {
     }
 
     async fn write(&mut self, parts: &[(usize, Edit, bool)]) {
-        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
         let mut writes = Vec::new();
-        for (object, what, stale) in parts {
-            let current = self.model.now().get(&key(*object)).map_or(7, |(revision, _)| *revision);
-            let present = Expect::Revision(if *stale { current - 1 } else { current });
-            let (expect, payload) = match what {
-                Edit::Create(payload) => (Expect::Absent, Some(*payload)),
+        for (object, edit, stale) in parts {
+            let current = self.model.current().get(&key(*object)).map_or(7, |(revision, _)| *revision);
+            let present = Precondition::Revision(if *stale { current - 1 } else { current });
+            let (precondition, payload) = match edit {
+                Edit::Create(payload) => (Precondition::Absent, Some(*payload)),
                 Edit::Update(payload) => (present, Some(*payload)),
                 Edit::Delete => (present, None),
             };
-            wanted.push(self.model.write(&key(*object), expect, payload));
-            writes.push(Write { table: table(), key: key(*object), expect, body: payload.map(body) });
+            expected.push(self.model.write(&key(*object), precondition, payload));
+            writes.push(Write { table: table(), key: key(*object), precondition, body: payload.map(body) });
         }
-        let given = self.store.write_all(writes).await.unwrap();
-        let given: Vec<_> = given.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
-        assert_eq!(given, wanted);
+        let results = self.store.write_all(writes).await.unwrap();
+        let results: Vec<_> = results.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
+        assert_eq!(results, expected);
     }
 
     fn some_revision(&self, index: &Index) -> Revision {
@@ -275,7 +278,7 @@ impl Run {
 
     fn assert_matches_model(&self) {
         assert_eq!(self.store.revision(), self.model.revision());
-        assert_eq!(held(&self.store, None).unwrap(), *self.model.now());
+        assert_eq!(read_state(&self.store, None).unwrap(), *self.model.current());
         assert!(self.store.failure().is_none());
     }
 
@@ -285,20 +288,20 @@ impl Run {
         let before = (Files::read(self.directory.path()), self.model.clone());
         let stopped = self.execute(operation).await;
         let after = Files::read(self.directory.path());
-        let files = Steps::new(&before.0, &after, stopped).survivor(survivor);
+        let files = Steps::new(&before.0, &after, stopped).surviving_files(survivor);
         let directory = tempfile::tempdir().unwrap();
-        files.put(directory.path());
+        files.write(directory.path());
         let store = open(directory.path()).await;
-        let found = store.revision();
+        let recovered = store.revision();
         let is_complete = files == after;
-        let model = if found == self.model.revision() { self.model.clone() } else { before.1 };
+        let model = if recovered == self.model.revision() { self.model.clone() } else { before.1 };
         assert!(
-            !is_complete || found == self.model.revision(),
-            "revision {found} was recovered, although all writes of the operation had reached the files"
+            !is_complete || recovered == self.model.revision(),
+            "revision {recovered} was recovered, although all writes of the operation had reached the files"
         );
         assert!(
-            found >= self.acknowledged,
-            "recovered revision {found} is older than the acknowledged revision {}",
+            recovered >= self.acknowledged,
+            "recovered revision {recovered} is older than the acknowledged revision {}",
             self.acknowledged
         );
         self.store.close().await.unwrap();
@@ -306,8 +309,8 @@ impl Run {
         self.assert_matches_model();
         // Watches from revisions before this start are either up to date or expired.
         let watcher = self.store.watch(&table(), self.acknowledged);
-        assert_eq!(matches!(watcher, Err(Error::Expired { .. })), self.acknowledged < found);
-        self.acknowledged = found;
+        assert_eq!(matches!(watcher, Err(Error::Expired { .. })), self.acknowledged < recovered);
+        self.acknowledged = recovered;
     }
 
     async fn step(&mut self, step: &Step) {
@@ -329,25 +332,25 @@ impl Run {
     /// compacted.
     async fn watch(&self, index: &Index) -> Result<()> {
         let since = self.some_revision(index);
-        let wanted: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
-        let compacted = since < self.model.compacted || wanted.len() > RETAINED_CHANGES;
+        let expected: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
+        let compacted = since < self.model.compacted || expected.len() > RETAINED_CHANGES;
         let mut watcher = match self.store.watch(&table(), since) {
             Err(Error::Expired { .. }) if compacted => return Ok(()),
             watcher => watcher?,
         };
         assert!(!compacted, "revision {since} has been compacted, but the watch did not expire");
         let mut seen = Vec::new();
-        while seen.len() < wanted.len() {
+        while seen.len() < expected.len() {
             seen.extend(watcher.next().await?.iter().map(|change| (change.revision, change.kind, change.key.clone())));
         }
-        assert_eq!(seen, wanted);
+        assert_eq!(seen, expected);
         Ok(())
     }
 }
 
 /// Runs a future on a single thread, so that all writes of an operation are queued before the writer task runs and are
 /// committed as one group in one transaction.
-fn on_one_thread<T>(run: impl Future<Output = T>) -> T {
+fn block_on_one_thread<T>(run: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
 }
 
@@ -356,7 +359,7 @@ proptest! {
 
     #[test]
     fn store_recovers_from_crashes(steps in prop::collection::vec(step(), 1..40)) {
-        on_one_thread(async {
+        block_on_one_thread(async {
             let mut run = Run::new().await;
             for step in &steps {
                 run.step(step).await;

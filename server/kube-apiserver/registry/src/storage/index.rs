@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
-use crate::storage::shared::Shared;
+use crate::storage::event_cache::ChangeCache;
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// History that each table retains for watches and paged lists. Compaction starts when any limit is exceeded.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub changes: usize,
-    pub bytes: usize,
-    pub age: Duration,
+pub struct HistoryLimits {
+    pub max_changes: usize,
+    pub max_bytes: usize,
+    pub max_age: Duration,
 }
 
-impl Default for Limits {
+impl Default for HistoryLimits {
     fn default() -> Self {
-        Self { changes: 50_000, bytes: 24 << 20, age: Duration::from_secs(300) }
+        Self { max_changes: 50_000, max_bytes: 24 << 20, max_age: Duration::from_secs(300) }
     }
 }
 
-/// Newest changes that are scanned linearly before a binary search.
-const NEWEST: usize = 8;
+/// Number of newest changes that are scanned linearly before a binary search.
+const LINEAR_SCAN_CHANGES: usize = 8;
 
 /// An object at the revision that wrote it.
 #[derive(Debug, Clone)]
@@ -53,8 +53,8 @@ pub struct Change {
     pub body: Body,
     /// The previous state; `None` for `Added`.
     pub previous: Option<(Revision, Body)>,
-    at: Instant,
-    pub shared: Shared,
+    committed_at: Instant,
+    pub cache: ChangeCache,
 }
 
 impl Change {
@@ -95,8 +95,8 @@ struct Table {
     /// Revisions below this one can no longer be watched or listed.
     oldest: Revision,
     /// Revision of the last change of this table.
-    last: Revision,
-    wake: watch::Sender<Revision>,
+    last_change: Revision,
+    progress: watch::Sender<Revision>,
 }
 
 impl Table {
@@ -106,16 +106,16 @@ impl Table {
             changes: VecDeque::new(),
             bytes: 0,
             oldest,
-            last: 0,
-            wake: watch::Sender::new(0),
+            last_change: 0,
+            progress: watch::Sender::new(0),
         }
     }
 
-    fn compact(&mut self, limits: &Limits, now: Instant) {
+    fn compact(&mut self, limits: &HistoryLimits, now: Instant) {
         while let Some(first) = self.changes.front()
-            && (self.changes.len() > limits.changes
-                || self.bytes > limits.bytes
-                || now.saturating_duration_since(first.at) > limits.age)
+            && (self.changes.len() > limits.max_changes
+                || self.bytes > limits.max_bytes
+                || now.saturating_duration_since(first.committed_at) > limits.max_age)
         {
             self.oldest = first.revision;
             self.bytes -= first.size();
@@ -143,17 +143,17 @@ pub struct Index {
     revision: Revision,
     /// The revision at which the index was loaded; older ones cannot be watched.
     floor: Revision,
-    limits: Limits,
+    limits: HistoryLimits,
 }
 
 impl Index {
-    pub fn new(revision: Revision, limits: Limits) -> Self {
+    pub fn new(revision: Revision, limits: HistoryLimits) -> Self {
         Self { tables: HashMap::new(), revision, floor: revision, limits }
     }
 
     pub fn load(&mut self, table: ResourceKey, key: ObjectKey, revision: Revision, body: Body) {
         let table = self.tables.entry(table).or_insert_with(|| Table::new(self.floor));
-        table.last = table.last.max(revision);
+        table.last_change = table.last_change.max(revision);
         table.objects.insert(key.clone(), Record { key, revision, body });
     }
 
@@ -163,7 +163,7 @@ impl Index {
 
     /// Revision of the newest change of a table; caches compare it.
     pub fn last_change(&self, table: &ResourceKey) -> Revision {
-        self.tables.get(table).map_or(0, |t| t.last)
+        self.tables.get(table).map_or(0, |t| t.last_change)
     }
 
     pub fn get(&self, table: &ResourceKey, key: &ObjectKey) -> Option<&Record> {
@@ -175,8 +175,8 @@ impl Index {
     }
 
     /// Tables that have changed after `since`.
-    pub fn changed(&self, since: Revision) -> Vec<ResourceKey> {
-        self.tables.iter().filter(|(_, table)| table.last > since).map(|(key, _)| key.clone()).collect()
+    pub fn changed_tables(&self, since: Revision) -> Vec<ResourceKey> {
+        self.tables.iter().filter(|(_, table)| table.last_change > since).map(|(key, _)| key.clone()).collect()
     }
 
     pub fn tables(&self) -> impl Iterator<Item = (&ResourceKey, usize)> {
@@ -200,14 +200,22 @@ impl Index {
         }
         .map(|record| (record.revision, record.body));
         self.revision = revision;
-        table.last = revision;
+        table.last_change = revision;
         let (kind, body) = match (body, &previous) {
             (Some(body), None) => (ChangeKind::Added, body),
             (Some(body), Some(_)) => (ChangeKind::Modified, body),
             (None, Some((_, last))) => (ChangeKind::Deleted, last.clone()),
             (None, None) => return,
         };
-        let change = Change { kind, key: key.clone(), revision, body, previous, at: now, shared: Shared::default() };
+        let change = Change {
+            kind,
+            key: key.clone(),
+            revision,
+            body,
+            previous,
+            committed_at: now,
+            cache: ChangeCache::default(),
+        };
         table.bytes += change.size();
         table.changes.push_back(Arc::new(change));
         table.compact(&self.limits, now);
@@ -216,52 +224,52 @@ impl Index {
     /// Wakes the watchers of a table.
     pub fn wake(&self, table: &ResourceKey) {
         if let Some(table) = self.tables.get(table) {
-            table.wake.send_replace(self.revision);
+            table.progress.send_replace(self.revision);
         }
     }
 
     pub fn subscribe(&mut self, table: &ResourceKey) -> watch::Receiver<Revision> {
         let floor = self.floor;
-        self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor)).wake.subscribe()
+        self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor)).progress.subscribe()
     }
 
     /// Up to `limit` changes after `since`, oldest first.
     pub fn changes(&self, table: &ResourceKey, since: Revision, limit: usize) -> Result<Vec<Arc<Change>>> {
         let Some(table) = self.tables.get(table) else {
-            return self.old_enough(self.floor, since).map(|()| Vec::new());
+            return self.check_retained(self.floor, since).map(|()| Vec::new());
         };
-        self.old_enough(table.oldest, since)?;
+        self.check_retained(table.oldest, since)?;
         // Most watchers need only the last few changes.
-        let known = table.changes.iter().rev().take(NEWEST).position(|c| c.revision <= since);
-        let from = match known {
+        let recent = table.changes.iter().rev().take(LINEAR_SCAN_CHANGES).position(|c| c.revision <= since);
+        let from = match recent {
             Some(newer) => table.changes.len() - newer,
             None => table.changes.partition_point(|c| c.revision <= since),
         };
         Ok(table.changes.iter().skip(from).take(limit).cloned().collect())
     }
 
-    fn old_enough(&self, oldest: Revision, requested: Revision) -> Result<()> {
+    fn check_retained(&self, oldest: Revision, requested: Revision) -> Result<()> {
         if requested < oldest { Err(Error::Expired { requested, oldest }) } else { Ok(()) }
     }
 
     /// A page of the objects of one namespace (of all namespaces if empty).
-    pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
-        let ListRange { at, after, limit } = page;
+    pub fn list(&self, table: &ResourceKey, namespace: &str, range: ListRange<'_>) -> Result<Listing> {
+        let ListRange { at, after, limit } = range;
         let revision = at.unwrap_or(self.revision);
-        let Some(found) = self.tables.get(table) else {
-            self.old_enough(self.floor, revision)?;
+        let Some(stored) = self.tables.get(table) else {
+            self.check_retained(self.floor, revision)?;
             return Ok(Listing { records: Vec::new(), revision, remaining: 0 });
         };
-        if revision >= found.last {
-            let mut range = found.range(namespace, after);
-            let records: Vec<Record> = range.by_ref().take(limit).cloned().collect();
-            let remaining = range.count();
+        if revision >= stored.last_change {
+            let mut objects = stored.range(namespace, after);
+            let records: Vec<Record> = objects.by_ref().take(limit).cloned().collect();
+            let remaining = objects.count();
             return Ok(Listing { records, revision, remaining });
         }
-        self.old_enough(found.oldest, revision)?;
-        let mut then: BTreeMap<ObjectKey, Record> =
-            found.range(namespace, after).map(|r| (r.key.clone(), r.clone())).collect();
-        for change in found.changes.iter().rev().take_while(|c| c.revision > revision) {
+        self.check_retained(stored.oldest, revision)?;
+        let mut past_objects: BTreeMap<ObjectKey, Record> =
+            stored.range(namespace, after).map(|r| (r.key.clone(), r.clone())).collect();
+        for change in stored.changes.iter().rev().take_while(|c| c.revision > revision) {
             let in_namespace = namespace.is_empty() || change.key.namespace() == namespace;
             if !in_namespace || after.is_some_and(|a| &change.key <= a) {
                 continue;
@@ -269,15 +277,15 @@ impl Index {
             match &change.previous {
                 Some((revision, body)) => {
                     let record = Record { key: change.key.clone(), revision: *revision, body: body.clone() };
-                    then.insert(change.key.clone(), record);
+                    past_objects.insert(change.key.clone(), record);
                 }
                 None => {
-                    then.remove(&change.key);
+                    past_objects.remove(&change.key);
                 }
             }
         }
-        let remaining = then.len().saturating_sub(limit);
-        Ok(Listing { records: then.into_values().take(limit).collect(), revision, remaining })
+        let remaining = past_objects.len().saturating_sub(limit);
+        Ok(Listing { records: past_objects.into_values().take(limit).collect(), revision, remaining })
     }
 
     /// Drops history up to and including `revision`.

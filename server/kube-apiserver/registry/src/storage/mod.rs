@@ -5,21 +5,21 @@
 //! `authz/`.
 
 mod body;
+mod event_cache;
 mod index;
 mod journal;
-mod shared;
 mod sqlite;
 mod store;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use body::{Body, Links, MAX_STORED, OwnerLink};
-pub use index::{Change, ChangeKind, Limits, ListRange, Listing, Record};
+pub use body::{Body, Links, MAX_OBJECT_BYTES, OwnerLink};
+pub use event_cache::{EventCache, LineKey, Selectable, SelectableStates};
+pub use index::{Change, ChangeKind, HistoryLimits, ListRange, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
-pub use shared::{LineKey, Recent, Selectable, Sides};
 pub use sqlite::{Durability, SqliteJournal};
-pub use store::{Expect, Feed, FeedChange, Store, Watcher, Write};
+pub use store::{Feed, FeedChange, Precondition, Store, Watcher, Write};
 
 /// Revision of the server: `metadata.resourceVersion` of objects and lists.
 pub type Revision = u64;

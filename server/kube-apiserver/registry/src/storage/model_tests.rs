@@ -37,7 +37,7 @@ impl Model {
         *self.states.keys().next_back().unwrap()
     }
 
-    pub(super) fn now(&self) -> &State {
+    pub(super) fn current(&self) -> &State {
         &self.states[&self.revision()]
     }
 
@@ -45,14 +45,14 @@ impl Model {
     pub(super) fn write(
         &mut self,
         key: &ObjectKey,
-        expect: Expect,
+        precondition: Precondition,
         payload: Option<u64>,
     ) -> std::result::Result<Revision, String> {
-        let mut next = self.now().clone();
-        match (expect, next.get(key)) {
-            (Expect::Absent, Some(_)) => return Err(Error::Exists.to_string()),
-            (Expect::Revision(_), None) => return Err(Error::NotFound.to_string()),
-            (Expect::Revision(wanted), Some((current, _))) if wanted != *current => {
+        let mut next = self.current().clone();
+        match (precondition, next.get(key)) {
+            (Precondition::Absent, Some(_)) => return Err(Error::AlreadyExists.to_string()),
+            (Precondition::Revision(_), None) => return Err(Error::NotFound.to_string()),
+            (Precondition::Revision(expected), Some((current, _))) if expected != *current => {
                 return Err(Error::Conflict { current: *current }.to_string());
             }
             _ => {}
@@ -90,7 +90,7 @@ enum Operation {
         stale: bool,
     },
     /// Several creates in one group, some of them of the same object.
-    Together {
+    CreateGroup {
         objects: Vec<usize>,
     },
     /// Compaction of a fraction of the history.
@@ -118,7 +118,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (object.clone(), any::<u64>(), prop::bool::weighted(0.2))
             .prop_map(|(object, payload, stale)| Operation::Update { object, payload, stale }),
         3 => (object.clone(), prop::bool::weighted(0.2)).prop_map(|(object, stale)| Operation::Delete { object, stale }),
-        1 => prop::collection::vec(object, 1..6).prop_map(|objects| Operation::Together { objects }),
+        1 => prop::collection::vec(object, 1..6).prop_map(|objects| Operation::CreateGroup { objects }),
         1 => (0..=100_u64).prop_map(|percent| Operation::Compact { percent }),
         2 => (0..=100_u64, 0..3_usize, 1..4_usize)
             .prop_map(|(percent, namespace, page)| Operation::List { percent, namespace, page }),
@@ -145,57 +145,57 @@ pub(super) fn body(payload: u64) -> Body {
 }
 
 fn payload(record: &Record) -> u64 {
-    record.body.value(record.revision).unwrap()["data"]["n"].as_str().unwrap().parse().unwrap()
+    record.body.decode(record.revision).unwrap()["data"]["n"].as_str().unwrap().parse().unwrap()
 }
 
 /// A revision between the compacted one and the current one.
-fn part(model: &Model, percent: u64) -> Revision {
+fn revision_at(model: &Model, percent: u64) -> Revision {
     let oldest = *model.states.keys().next().unwrap();
     oldest + (model.revision() - oldest) * percent / 100
 }
 
-pub(super) fn held(store: &Store, at: Option<Revision>) -> Result<State> {
+pub(super) fn read_state(store: &Store, at: Option<Revision>) -> Result<State> {
     let listing = store.list(&table(), "", ListRange { at, ..ListRange::ALL })?;
     Ok(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))).collect())
 }
 
-async fn write(store: &Store, model: &mut Model, object: usize, expect: Expect, payload: Option<u64>) {
+async fn write(store: &Store, model: &mut Model, object: usize, precondition: Precondition, payload: Option<u64>) {
     let key = key(object);
-    let wanted = model.write(&key, expect, payload);
-    let write = Write { table: table(), key, expect, body: payload.map(body) };
+    let expected_result = model.write(&key, precondition, payload);
+    let write = Write { table: table(), key, precondition, body: payload.map(body) };
     let given = store.write(write).await.map_err(|error| error.to_string());
-    assert_eq!(given, wanted);
+    assert_eq!(given, expected_result);
 }
 
 /// The revision that a write expects.
-fn expected(model: &Model, object: usize, stale: bool) -> Expect {
-    let current = model.now().get(&key(object)).map_or(7, |(revision, _)| *revision);
-    Expect::Revision(if stale { current - 1 } else { current })
+fn expected_revision(model: &Model, object: usize, stale: bool) -> Precondition {
+    let current = model.current().get(&key(object)).map_or(7, |(revision, _)| *revision);
+    Precondition::Revision(if stale { current - 1 } else { current })
 }
 
-async fn together(store: &Store, model: &mut Model, objects: &[usize]) {
+async fn create_group(store: &Store, model: &mut Model, objects: &[usize]) {
     let writes = objects.iter().map(|object| Write {
         table: table(),
         key: key(*object),
-        expect: Expect::Absent,
+        precondition: Precondition::Absent,
         body: Some(body(*object as u64)),
     });
     let given = store.write_all(writes.collect()).await.unwrap();
     for (object, given) in objects.iter().zip(given) {
-        let wanted = model.write(&key(*object), Expect::Absent, Some(*object as u64));
-        assert_eq!(given.map_err(|error| error.to_string()), wanted);
+        let expected_result = model.write(&key(*object), Precondition::Absent, Some(*object as u64));
+        assert_eq!(given.map_err(|error| error.to_string()), expected_result);
     }
 }
 
 fn list(store: &Store, model: &Model, percent: u64, namespace: usize, page: usize) {
-    let at = part(model, percent);
+    let at = revision_at(model, percent);
     let namespace = NAMESPACES.get(namespace).copied().unwrap_or_default();
-    let forgotten = at < model.compacted;
+    let is_compacted = at < model.compacted;
     let (mut seen, mut after) = (State::new(), None);
     loop {
         let listing =
             match store.list(&table(), namespace, ListRange { at: Some(at), after: after.as_ref(), limit: page }) {
-                Err(Error::Expired { .. }) if forgotten => return,
+                Err(Error::Expired { .. }) if is_compacted => return,
                 listing => listing.unwrap(),
             };
         seen.extend(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))));
@@ -204,46 +204,47 @@ fn list(store: &Store, model: &Model, percent: u64, namespace: usize, page: usiz
             break;
         }
     }
-    let wanted = model.states[&at].iter().filter(|(key, _)| namespace.is_empty() || key.namespace() == namespace);
-    assert_eq!(seen, wanted.map(|(key, state)| (key.clone(), *state)).collect(), "at {at}");
+    let expected_result =
+        model.states[&at].iter().filter(|(key, _)| namespace.is_empty() || key.namespace() == namespace);
+    assert_eq!(seen, expected_result.map(|(key, state)| (key.clone(), *state)).collect(), "at {at}");
 }
 
 async fn watch(store: &Store, model: &Model, percent: u64) {
-    let since = part(model, percent);
+    let since = revision_at(model, percent);
     let mut watcher = match store.watch(&table(), since) {
         Err(Error::Expired { .. }) if since < model.compacted => return,
         watcher => watcher.unwrap(),
     };
-    let wanted: Vec<_> = model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
+    let expected_result: Vec<_> = model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
     let mut seen = Vec::new();
-    while seen.len() < wanted.len() {
+    while seen.len() < expected_result.len() {
         let changes = watcher.next().await.unwrap();
         seen.extend(changes.iter().map(|change| (change.revision, change.kind, change.key.clone())));
     }
-    assert_eq!(seen, wanted);
+    assert_eq!(seen, expected_result);
     assert_eq!(watcher.position(), model.revision());
 }
 
 async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
     let open = || async { SqliteJournal::open(directory, Durability::Process).await };
-    let mut store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+    let mut store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
     let mut model = Model::new(store.revision());
     for operation in operations {
         match operation {
             Operation::Create { object, payload } => {
-                write(&store, &mut model, object, Expect::Absent, Some(payload)).await;
+                write(&store, &mut model, object, Precondition::Absent, Some(payload)).await;
             }
             Operation::Update { object, payload, stale } => {
-                let expect = expected(&model, object, stale);
-                write(&store, &mut model, object, expect, Some(payload)).await;
+                let precondition = expected_revision(&model, object, stale);
+                write(&store, &mut model, object, precondition, Some(payload)).await;
             }
             Operation::Delete { object, stale } => {
-                let expect = expected(&model, object, stale);
-                write(&store, &mut model, object, expect, None).await;
+                let precondition = expected_revision(&model, object, stale);
+                write(&store, &mut model, object, precondition, None).await;
             }
-            Operation::Together { objects } => together(&store, &mut model, &objects).await,
+            Operation::CreateGroup { objects } => create_group(&store, &mut model, &objects).await,
             Operation::Compact { percent } => {
-                let at = part(&model, percent);
+                let at = revision_at(&model, percent);
                 store.compact(at);
                 model.compacted = model.compacted.max(at);
             }
@@ -251,25 +252,25 @@ async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
             Operation::Watch { percent } => watch(&store, &model, percent).await,
             Operation::Crash => {
                 store.close().await.unwrap();
-                store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+                store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
                 // History is kept in memory only.
-                let now = model.now().clone();
+                let now = model.current().clone();
                 let revision = model.revision();
                 model = Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision };
             }
         }
         assert_eq!(store.revision(), model.revision());
-        assert_eq!(held(&store, None).unwrap(), *model.now());
+        assert_eq!(read_state(&store, None).unwrap(), *model.current());
     }
     (store, model)
 }
 
 /// Sizes in SQLite's log: its header, then frames of one page each.
-const HEADER: u64 = 32;
-const FRAME: u64 = 4096 + 24;
+const LOG_HEADER_BYTES: u64 = 32;
+const FRAME_BYTES: u64 = 4096 + 24;
 
 /// Copies a data directory with a truncated log, as after a power failure.
-fn copy(from: &Path, to: &Path, length: u64) {
+fn copy_truncated(from: &Path, to: &Path, length: u64) {
     let name = |end: &str| format!("objects.db{end}");
     std::fs::copy(from.join(name("")), to.join(name(""))).unwrap();
     std::fs::copy(from.join(name("-wal")), to.join(name("-wal"))).unwrap();
@@ -277,25 +278,25 @@ fn copy(from: &Path, to: &Path, length: u64) {
 }
 
 /// A journal whose commits fail after a number of them, either before or after they are stored.
-struct Breaking {
+struct FailingJournal {
     stored: Arc<Mutex<Vec<Entry>>>,
     commits: usize,
-    after: bool,
+    fails_after_storing: bool,
 }
 
 #[async_trait]
-impl Journal for Breaking {
+impl Journal for FailingJournal {
     async fn load(&mut self) -> Result<Snapshot> {
         Ok(Snapshot { revision: 1, objects: Vec::new() })
     }
 
     async fn commit(&mut self, entries: &[Entry], _: Revision) -> Result<()> {
-        let broken = self.commits == 0;
+        let fails = self.commits == 0;
         self.commits = self.commits.saturating_sub(1);
-        if !broken || self.after {
+        if !fails || self.fails_after_storing {
             self.stored.lock().extend_from_slice(entries);
         }
-        if broken { Err(Error::Failed("the disk is full".into())) } else { Ok(()) }
+        if fails { Err(Error::WritesDisabled("the disk is full".into())) } else { Ok(()) }
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
@@ -303,7 +304,7 @@ impl Journal for Breaking {
     }
 }
 
-fn blocking<T>(run: impl Future<Output = T>) -> T {
+fn block_on<T>(run: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(run)
 }
 
@@ -313,7 +314,7 @@ proptest! {
     #[test]
     fn store_behaves_like_a_versioned_map(operations in prop::collection::vec(operation(), 1..60)) {
         let directory = tempfile::tempdir().unwrap();
-        blocking(async {
+        block_on(async {
             let (store, _) = run(operations, directory.path()).await;
             store.close().await.unwrap();
         });
@@ -322,53 +323,53 @@ proptest! {
     #[test]
     fn truncated_logs_recover_a_past_state(
         operations in prop::collection::vec(operation().prop_filter("no crash but the last", |o| !matches!(o, Operation::Crash)), 1..24),
-        torn in prop::collection::vec(0..FRAME, 4),
+        torn in prop::collection::vec(0..FRAME_BYTES, 4),
     ) {
         let directory = tempfile::tempdir().unwrap();
-        blocking(async {
+        block_on(async {
             let (store, model) = run(operations, directory.path()).await;
-            let whole = std::fs::metadata(directory.path().join("objects.db-wal")).unwrap().len();
-            let frames = whole.saturating_sub(HEADER) / FRAME;
-            let boundaries = (0..=frames).map(|frame| HEADER + frame * FRAME);
-            let torn = torn.iter().enumerate().map(|(at, bytes)| HEADER + (at as u64 * frames / 4) * FRAME + bytes);
+            let full_length = std::fs::metadata(directory.path().join("objects.db-wal")).unwrap().len();
+            let frames = full_length.saturating_sub(LOG_HEADER_BYTES) / FRAME_BYTES;
+            let boundaries = (0..=frames).map(|frame| LOG_HEADER_BYTES + frame * FRAME_BYTES);
+            let torn = torn.iter().enumerate().map(|(at, bytes)| LOG_HEADER_BYTES + (at as u64 * frames / 4) * FRAME_BYTES + bytes);
             let mut last = 0;
-            for length in boundaries.chain(torn.filter(|length| *length < whole)).chain([0, whole]) {
-                let left = tempfile::tempdir().unwrap();
-                copy(directory.path(), left.path(), length);
-                let journal = SqliteJournal::open(left.path(), Durability::Process).await.unwrap();
-                let found = Store::open(Box::new(journal), Limits::default()).await.unwrap();
-                last = found.revision();
+            for length in boundaries.chain(torn.filter(|length| *length < full_length)).chain([0, full_length]) {
+                let truncated = tempfile::tempdir().unwrap();
+                copy_truncated(directory.path(), truncated.path(), length);
+                let journal = SqliteJournal::open(truncated.path(), Durability::Process).await.unwrap();
+                let recovered = Store::open(Box::new(journal), HistoryLimits::default()).await.unwrap();
+                last = recovered.revision();
                 // The file has a revision before the first write.
-                let wanted = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never existed"));
-                assert_eq!(&held(&found, None).unwrap(), wanted, "{length} bytes of {whole}");
-                found.close().await.unwrap();
+                let expected_result = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never existed"));
+                assert_eq!(&read_state(&recovered, None).unwrap(), expected_result, "{length} bytes of {full_length}");
+                recovered.close().await.unwrap();
             }
-            assert_eq!(last, model.revision(), "all of the log is all that was acknowledged");
+            assert_eq!(last, model.revision(), "the complete log contains all acknowledged writes");
             store.close().await.unwrap();
         });
     }
 
     #[test]
     fn failed_writes_are_never_visible(writes in 1..12_usize, commits in 0..8_usize, after in any::<bool>()) {
-        blocking(async {
+        block_on(async {
             let stored = Arc::new(Mutex::new(Vec::new()));
-            let journal = Breaking { stored: stored.clone(), commits, after };
-            let store = Store::open(Box::new(journal), Limits::default()).await.unwrap();
+            let journal = FailingJournal { stored: stored.clone(), commits, fails_after_storing: after };
+            let store = Store::open(Box::new(journal), HistoryLimits::default()).await.unwrap();
             let mut acknowledged = 0;
             for object in 0..writes {
                 let key = ObjectKey::new("one", &format!("w{object}"));
-                let write = Write { table: table(), key: key.clone(), expect: Expect::Absent, body: Some(body(1)) };
+                let write = Write { table: table(), key: key.clone(), precondition: Precondition::Absent, body: Some(body(1)) };
                 match store.write(write).await {
                     Ok(_) => acknowledged += 1,
                     Err(error) => {
-                        assert!(matches!(error, Error::Failed(_)), "{error}");
+                        assert!(matches!(error, Error::WritesDisabled(_)), "{error}");
                         assert!(store.get(&table(), &key).is_none());
                         assert!(store.failure().is_some());
                     }
                 }
             }
             assert_eq!(acknowledged, writes.min(commits));
-            assert_eq!(held(&store, None).unwrap().len(), acknowledged);
+            assert_eq!(read_state(&store, None).unwrap().len(), acknowledged);
             // One more write may be on the disk without having been acknowledged.
             let on_disk = stored.lock().len();
             assert!((acknowledged..=acknowledged + 1).contains(&on_disk), "{on_disk}");

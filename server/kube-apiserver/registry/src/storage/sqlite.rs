@@ -13,13 +13,14 @@ use crate::storage::journal::{Entry, Journal, Snapshot};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// Version of the file layout, stored in `PRAGMA user_version`.
-const LAYOUT: i64 = 1;
-/// Most rows per INSERT; with four parameters each, far below SQLite's limit. A power of two, see [`put`].
-const ROWS: usize = 128;
+const LAYOUT_VERSION: i64 = 1;
+/// Maximum number of rows per INSERT; with four parameters each, far below SQLite's limit. A power of two, see
+/// [`insert_rows`].
+const MAX_ROWS_PER_INSERT: usize = 128;
 /// Pages in the log that trigger a checkpoint: SQLite's default.
-const CHECKPOINT: u32 = 1000;
+const CHECKPOINT_PAGES: u32 = 1000;
 
-const CREATE: &str = "
+const CREATE_SCHEMA: &str = "
 CREATE TABLE objects (
   resource TEXT NOT NULL,
   key TEXT NOT NULL,
@@ -52,11 +53,15 @@ pub struct SqliteJournal {
 impl SqliteJournal {
     /// Opens or creates `directory/objects.db`.
     pub async fn open(directory: &Path, durability: Durability) -> Result<Self> {
-        Self::open_checkpointing(directory, durability, CHECKPOINT).await
+        Self::open_with_checkpoint_pages(directory, durability, CHECKPOINT_PAGES).await
     }
 
     /// Like `open`, with the number of log pages that trigger a checkpoint.
-    pub(super) async fn open_checkpointing(directory: &Path, durability: Durability, pages: u32) -> Result<Self> {
+    pub(super) async fn open_with_checkpoint_pages(
+        directory: &Path,
+        durability: Durability,
+        pages: u32,
+    ) -> Result<Self> {
         let io = |path: PathBuf| move |source| Error::Io { path, source };
         std::fs::create_dir_all(directory).map_err(io(directory.to_owned()))?;
         let lock_path = directory.join("lock");
@@ -85,12 +90,12 @@ impl SqliteJournal {
         match found {
             0 => {
                 let mut transaction = connection.begin().await?;
-                (&mut *transaction).execute(CREATE).await?;
+                (&mut *transaction).execute(CREATE_SCHEMA).await?;
                 transaction.commit().await?;
             }
-            LAYOUT => {}
+            LAYOUT_VERSION => {}
             newer => {
-                return Err(Error::NewerData { path: directory.to_owned(), found: newer, known: LAYOUT });
+                return Err(Error::NewerData { path: directory.to_owned(), found: newer, known: LAYOUT_VERSION });
             }
         }
         Ok(Self { connection, _lock: lock })
@@ -123,7 +128,7 @@ impl Journal for SqliteJournal {
                 Some(body) => puts.push((entry, body)),
                 None => {
                     // Preserves the order of writes to one key in a group.
-                    put(&mut transaction, &mut puts).await?;
+                    insert_rows(&mut transaction, &mut puts).await?;
                     sqlx::query("DELETE FROM objects WHERE resource = ? AND key = ?")
                         .bind(entry.table.as_str())
                         .bind(entry.key.as_str())
@@ -132,7 +137,7 @@ impl Journal for SqliteJournal {
                 }
             }
         }
-        put(&mut transaction, &mut puts).await?;
+        insert_rows(&mut transaction, &mut puts).await?;
         sqlx::query("UPDATE position SET revision = ?").bind(revision as i64).execute(&mut *transaction).await?;
         Ok(transaction.commit().await?)
     }
@@ -144,12 +149,12 @@ impl Journal for SqliteJournal {
 }
 
 /// Writes rows in chunks whose sizes are powers of two, so that the few distinct statements stay prepared.
-async fn put(connection: &mut SqliteConnection, puts: &mut Vec<(&Entry, &Body)>) -> Result<()> {
-    let mut left = puts.as_slice();
-    while !left.is_empty() {
-        let size = (1 << left.len().ilog2()).min(ROWS);
-        let (rows, rest) = left.split_at(size);
-        left = rest;
+async fn insert_rows(connection: &mut SqliteConnection, puts: &mut Vec<(&Entry, &Body)>) -> Result<()> {
+    let mut remaining = puts.as_slice();
+    while !remaining.is_empty() {
+        let size = (1 << remaining.len().ilog2()).min(MAX_ROWS_PER_INSERT);
+        let (rows, rest) = remaining.split_at(size);
+        remaining = rest;
         let mut query: QueryBuilder<Sqlite> = QueryBuilder::new("INSERT INTO objects (resource, key, revision, body) ");
         query.push_values(rows, |mut row, (entry, body)| {
             row.push_bind(entry.table.as_str())

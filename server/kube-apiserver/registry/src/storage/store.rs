@@ -10,20 +10,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::storage::index::{Change, ChangeKind, Index, Limits, ListRange, Listing, Record};
+use crate::storage::index::{Change, ChangeKind, HistoryLimits, Index, ListRange, Listing, Record};
 use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// Capacity of the writer's queue; further callers wait.
 const QUEUE_CAPACITY: usize = 1024;
-/// Most writes per transaction.
-const MAX_GROUP: usize = 512;
-/// Most changes returned to a watcher at once.
-const MAX_BATCH: usize = 256;
+/// Maximum number of writes per transaction.
+const MAX_WRITES_PER_TRANSACTION: usize = 512;
+/// Maximum number of changes returned to a watcher at once.
+const MAX_CHANGES_PER_BATCH: usize = 256;
 
 /// Precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     Absent,
     /// The object is at this revision.
     Revision(Revision),
@@ -34,22 +34,22 @@ pub enum Expect {
 pub struct Write {
     pub table: ResourceKey,
     pub key: ObjectKey,
-    pub expect: Expect,
+    pub precondition: Precondition,
     pub body: Option<Body>,
 }
 
-struct Queued {
+struct QueuedWrite {
     write: Write,
-    done: oneshot::Sender<Result<Revision>>,
+    reply: oneshot::Sender<Result<Revision>>,
 }
 
 struct Shared {
     index: RwLock<Index>,
     progress: watch::Sender<Revision>,
-    queue: Mutex<Option<mpsc::Sender<Queued>>>,
+    queue: Mutex<Option<mpsc::Sender<QueuedWrite>>>,
     writer: Mutex<Option<JoinHandle<Result<()>>>>,
     /// Error of a failed commit, after which the store refuses writes.
-    failed: Mutex<Option<String>>,
+    failure: Mutex<Option<String>>,
 }
 
 /// Handle to the objects of one server. Clones share the store.
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// Loads the journal's contents and starts the writer task.
-    pub async fn open(mut journal: Box<dyn Journal>, limits: Limits) -> Result<Self> {
+    pub async fn open(mut journal: Box<dyn Journal>, limits: HistoryLimits) -> Result<Self> {
         let snapshot = journal.load().await?;
         let mut index = Index::new(snapshot.revision, limits);
         for (table, key, revision, body) in snapshot.objects {
@@ -78,9 +78,9 @@ impl Store {
             index: RwLock::new(index),
             queue: Mutex::new(Some(sender)),
             writer: Mutex::new(None),
-            failed: Mutex::new(None),
+            failure: Mutex::new(None),
         });
-        let writer = tokio::spawn(run(shared.clone(), receiver, journal));
+        let writer = tokio::spawn(run_writer(shared.clone(), receiver, journal));
         *shared.writer.lock() = Some(writer);
         Ok(Self { shared })
     }
@@ -98,8 +98,8 @@ impl Store {
     }
 
     /// Objects of one namespace (of all namespaces if empty) after a key, at the current or an older revision.
-    pub fn list(&self, table: &ResourceKey, namespace: &str, page: ListRange<'_>) -> Result<Listing> {
-        self.shared.index.read().list(table, namespace, page)
+    pub fn list(&self, table: &ResourceKey, namespace: &str, range: ListRange<'_>) -> Result<Listing> {
+        self.shared.index.read().list(table, namespace, range)
     }
 
     /// All records of one namespace (of all namespaces if empty).
@@ -109,12 +109,12 @@ impl Store {
 
     /// All readable objects of one namespace (of all namespaces if empty), in their storage version.
     pub fn objects(&self, table: &ResourceKey, namespace: &str) -> Vec<Value> {
-        self.records(table, namespace).iter().filter_map(|record| readable(table, record)).collect()
+        self.records(table, namespace).iter().filter_map(|record| decode_or_log(table, record)).collect()
     }
 
     /// An object in its storage version; `None` if it is absent or unreadable.
     pub fn object(&self, table: &ResourceKey, key: &ObjectKey) -> Option<Value> {
-        readable(table, &self.get(table, key)?)
+        decode_or_log(table, &self.get(table, key)?)
     }
 
     pub fn count(&self, table: &ResourceKey) -> usize {
@@ -128,35 +128,35 @@ impl Store {
 
     /// Commits one write; on return it is durable and visible.
     pub async fn write(&self, write: Write) -> Result<Revision> {
-        self.queue(write).await?.await.map_err(|_| Error::Closed)?
+        self.enqueue(write).await?.await.map_err(|_| Error::Closed)?
     }
 
     /// Commits writes in order, in few groups, with one result each. Not a transaction: each write may be refused.
     pub async fn write_all(&self, writes: Vec<Write>) -> Result<Vec<Result<Revision>>> {
         let mut waiting = Vec::with_capacity(writes.len());
         for write in writes {
-            waiting.push(self.queue(write).await?);
+            waiting.push(self.enqueue(write).await?);
         }
         let mut outcomes = Vec::with_capacity(waiting.len());
-        for answer in waiting {
-            outcomes.push(answer.await.map_err(|_| Error::Closed)?);
+        for result in waiting {
+            outcomes.push(result.await.map_err(|_| Error::Closed)?);
         }
         Ok(outcomes)
     }
 
-    async fn queue(&self, write: Write) -> Result<oneshot::Receiver<Result<Revision>>> {
+    async fn enqueue(&self, write: Write) -> Result<oneshot::Receiver<Result<Revision>>> {
         let queue = self.shared.queue.lock().clone().ok_or(Error::Closed)?;
-        let (done, answer) = oneshot::channel();
-        queue.send(Queued { write, done }).await.map_err(|_| Error::Closed)?;
-        Ok(answer)
+        let (reply, result) = oneshot::channel();
+        queue.send(QueuedWrite { write, reply }).await.map_err(|_| Error::Closed)?;
+        Ok(result)
     }
 
     /// Changes of a table after `since`.
     pub fn watch(&self, table: &ResourceKey, since: Revision) -> Result<Watcher> {
         let mut index = self.shared.index.write();
         index.changes(table, since, 0)?;
-        let wake = index.subscribe(table);
-        Ok(Watcher { shared: self.shared.clone(), table: table.clone(), position: since, wake })
+        let progress = index.subscribe(table);
+        Ok(Watcher { shared: self.shared.clone(), table: table.clone(), position: since, progress })
     }
 
     /// Waits until the server has reached a revision.
@@ -178,7 +178,7 @@ impl Store {
 
     /// The error because of which writes are refused, if any.
     pub fn failure(&self) -> Option<String> {
-        self.shared.failed.lock().clone()
+        self.shared.failure.lock().clone()
     }
 
     /// Commits the queued writes and closes the journal. Later writes fail with [`Error::Closed`].
@@ -197,7 +197,7 @@ pub struct Watcher {
     shared: Arc<Shared>,
     table: ResourceKey,
     position: Revision,
-    wake: watch::Receiver<Revision>,
+    progress: watch::Receiver<Revision>,
 }
 
 impl Watcher {
@@ -206,15 +206,15 @@ impl Watcher {
     pub async fn next(&mut self) -> Result<Vec<Arc<Change>>> {
         loop {
             // Zero before the first change since the start of the server; otherwise the revision of the last change.
-            let latest = *self.wake.borrow_and_update();
+            let latest = *self.progress.borrow_and_update();
             if latest == 0 || latest > self.position {
-                let changes = self.shared.index.read().changes(&self.table, self.position, MAX_BATCH)?;
+                let changes = self.shared.index.read().changes(&self.table, self.position, MAX_CHANGES_PER_BATCH)?;
                 if let Some(last) = changes.last() {
                     self.position = last.revision;
                     return Ok(changes);
                 }
             }
-            self.wake.changed().await.map_err(|_| Error::Closed)?;
+            self.progress.changed().await.map_err(|_| Error::Closed)?;
         }
     }
 
@@ -276,7 +276,7 @@ impl Feed {
                 }
             }
             Some(position) => {
-                for table in index.changed(position) {
+                for table in index.changed_tables(position) {
                     for change in index.changes(&table, position, usize::MAX)? {
                         let (key, body) = (change.key.clone(), change.body.clone());
                         let change = FeedChange { kind: change.kind, key, revision: change.revision, body };
@@ -290,29 +290,33 @@ impl Feed {
     }
 }
 
-async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal: Box<dyn Journal>) -> Result<()> {
-    let mut group = Vec::with_capacity(MAX_GROUP);
-    while queue.recv_many(&mut group, MAX_GROUP).await > 0 {
-        if let Some(why) = shared.failed.lock().clone() {
+async fn run_writer(
+    shared: Arc<Shared>,
+    mut queue: mpsc::Receiver<QueuedWrite>,
+    mut journal: Box<dyn Journal>,
+) -> Result<()> {
+    let mut group = Vec::with_capacity(MAX_WRITES_PER_TRANSACTION);
+    while queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION).await > 0 {
+        if let Some(why) = shared.failure.lock().clone() {
             for queued in group.drain(..) {
-                answer(queued.done, Err(Error::Failed(why.clone())));
+                send_result(queued.reply, Err(Error::WritesDisabled(why.clone())));
             }
             continue;
         }
-        let (entries, waiting) = check_preconditions(&shared.index.read(), group.drain(..));
+        let (entries, replies) = check_preconditions(&shared.index.read(), group.drain(..));
         let Some(last) = entries.last().map(|e| e.revision) else { continue };
         if let Err(error) = journal.commit(&entries, last).await {
-            tracing::error!(%error, "commit failed; the store accepts no more writes");
+            tracing::error!(%error, "cannot commit; the store accepts no more writes");
             let why = error.to_string();
-            *shared.failed.lock() = Some(why.clone());
-            for (done, _) in waiting {
-                answer(done, Err(Error::Failed(why.clone())));
+            *shared.failure.lock() = Some(why.clone());
+            for (reply, _) in replies {
+                send_result(reply, Err(Error::WritesDisabled(why.clone())));
             }
             continue;
         }
         publish(&shared, entries);
-        for (done, revision) in waiting {
-            answer(done, Ok(revision));
+        for (reply, revision) in replies {
+            send_result(reply, Ok(revision));
         }
     }
     // Wakes feeds that wait for progress, so that they end.
@@ -321,41 +325,41 @@ async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal
 }
 
 /// Sends a result; the caller may have stopped waiting.
-fn answer(done: oneshot::Sender<Result<Revision>>, result: Result<Revision>) {
-    drop(done.send(result));
+fn send_result(reply: oneshot::Sender<Result<Revision>>, result: Result<Revision>) {
+    drop(reply.send(result));
 }
 
-type Waiting = Vec<(oneshot::Sender<Result<Revision>>, Revision)>;
+type PendingReplies = Vec<(oneshot::Sender<Result<Revision>>, Revision)>;
 
-/// Checks the preconditions of a group against the index and the preceding writes; refused writes are answered at
-/// once.
-fn check_preconditions(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Waiting) {
+/// Checks the preconditions of a group against the index and the preceding writes; the results of refused writes
+/// are sent at once.
+fn check_preconditions(index: &Index, group: impl Iterator<Item = QueuedWrite>) -> (Vec<Entry>, PendingReplies) {
     let mut revision = index.revision();
     let mut pending: HashMap<(ResourceKey, ObjectKey), Option<Revision>> = HashMap::new();
-    let (mut entries, mut waiting) = (Vec::new(), Vec::new());
-    for Queued { write, done } in group {
-        let at = (write.table, write.key);
-        let current = match pending.get(&at) {
+    let (mut entries, mut replies) = (Vec::new(), Vec::new());
+    for QueuedWrite { write, reply } in group {
+        let object = (write.table, write.key);
+        let current = match pending.get(&object) {
             Some(state) => *state,
-            None => index.get(&at.0, &at.1).map(|r| r.revision),
+            None => index.get(&object.0, &object.1).map(|r| r.revision),
         };
-        let rejection = match (write.expect, current) {
-            (Expect::Absent, None) => None,
-            (Expect::Absent, Some(_)) => Some(Error::Exists),
-            (Expect::Revision(_), None) => Some(Error::NotFound),
-            (Expect::Revision(expected), Some(current)) if expected == current => None,
-            (Expect::Revision(_), Some(current)) => Some(Error::Conflict { current }),
+        let rejection = match (write.precondition, current) {
+            (Precondition::Absent, None) => None,
+            (Precondition::Absent, Some(_)) => Some(Error::AlreadyExists),
+            (Precondition::Revision(_), None) => Some(Error::NotFound),
+            (Precondition::Revision(expected), Some(current)) if expected == current => None,
+            (Precondition::Revision(_), Some(current)) => Some(Error::Conflict { current }),
         };
         if let Some(error) = rejection {
-            answer(done, Err(error));
+            send_result(reply, Err(error));
             continue;
         }
         revision += 1;
-        pending.insert(at.clone(), write.body.as_ref().map(|_| revision));
-        entries.push(Entry { table: at.0, key: at.1, revision, body: write.body });
-        waiting.push((done, revision));
+        pending.insert(object.clone(), write.body.as_ref().map(|_| revision));
+        entries.push(Entry { table: object.0, key: object.1, revision, body: write.body });
+        replies.push((reply, revision));
     }
-    (entries, waiting)
+    (entries, replies)
 }
 
 fn publish(shared: &Shared, entries: Vec<Entry>) {
@@ -375,7 +379,7 @@ fn publish(shared: &Shared, entries: Vec<Entry>) {
 }
 
 /// Decodes a record; logs errors.
-fn readable(table: &ResourceKey, record: &Record) -> Option<Value> {
-    let read = record.body.value(record.revision);
+fn decode_or_log(table: &ResourceKey, record: &Record) -> Option<Value> {
+    let read = record.body.decode(record.revision);
     read.inspect_err(|error| tracing::error!(?table, key = ?record.key, %error, "cannot read a stored object")).ok()
 }

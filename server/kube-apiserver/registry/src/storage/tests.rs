@@ -11,40 +11,43 @@ fn body(name: &str, n: u64) -> Body {
     Body::encode(&object).unwrap()
 }
 
-fn write(name: &str, expect: Expect, body: Option<Body>) -> Write {
-    Write { table: ResourceKey::new("", "configmaps"), key: ObjectKey::new("ns", name), expect, body }
+fn write(name: &str, precondition: Precondition, body: Option<Body>) -> Write {
+    Write { table: ResourceKey::new("", "configmaps"), key: ObjectKey::new("ns", name), precondition, body }
 }
 
 fn names(listing: &Listing) -> Vec<&str> {
     listing.records.iter().map(|r| r.key.name()).collect()
 }
 
-async fn memory() -> Store {
-    Store::open(Box::new(MemoryJournal), Limits::default()).await.unwrap()
+async fn open_in_memory() -> Store {
+    Store::open(Box::new(MemoryJournal), HistoryLimits::default()).await.unwrap()
 }
 
 #[tokio::test]
 async fn writes_are_compared_and_ordered() {
-    let store = memory().await;
-    let first = store.write(write("a", Expect::Absent, Some(body("a", 1)))).await.unwrap();
-    assert!(matches!(store.write(write("a", Expect::Absent, Some(body("a", 2)))).await, Err(Error::Exists)));
-    let second = store.write(write("a", Expect::Revision(first), Some(body("a", 2)))).await.unwrap();
+    let store = open_in_memory().await;
+    let first = store.write(write("a", Precondition::Absent, Some(body("a", 1)))).await.unwrap();
+    assert!(matches!(
+        store.write(write("a", Precondition::Absent, Some(body("a", 2)))).await,
+        Err(Error::AlreadyExists)
+    ));
+    let second = store.write(write("a", Precondition::Revision(first), Some(body("a", 2)))).await.unwrap();
     assert!(second > first);
-    let stale = store.write(write("a", Expect::Revision(first), None)).await;
+    let stale = store.write(write("a", Precondition::Revision(first), None)).await;
     assert!(matches!(stale, Err(Error::Conflict { current }) if current == second));
-    store.write(write("a", Expect::Revision(second), None)).await.unwrap();
-    assert!(matches!(store.write(write("a", Expect::Revision(second), None)).await, Err(Error::NotFound)));
+    store.write(write("a", Precondition::Revision(second), None)).await.unwrap();
+    assert!(matches!(store.write(write("a", Precondition::Revision(second), None)).await, Err(Error::NotFound)));
 }
 
 #[tokio::test]
 async fn lists_see_older_revisions_until_compaction() {
-    let store = memory().await;
+    let store = open_in_memory().await;
     let table = ResourceKey::new("", "configmaps");
     let mut revisions = Vec::new();
     for name in ["a", "b", "c"] {
-        revisions.push(store.write(write(name, Expect::Absent, Some(body(name, 0)))).await.unwrap());
+        revisions.push(store.write(write(name, Precondition::Absent, Some(body(name, 0)))).await.unwrap());
     }
-    store.write(write("a", Expect::Revision(revisions[0]), None)).await.unwrap();
+    store.write(write("a", Precondition::Revision(revisions[0]), None)).await.unwrap();
     assert_eq!(names(&store.list(&table, "ns", ListRange { limit: 10, ..ListRange::ALL }).unwrap()), ["b", "c"]);
     assert_eq!(
         names(&store.list(&table, "ns", ListRange { at: Some(revisions[1]), limit: 10, ..ListRange::ALL }).unwrap()),
@@ -64,14 +67,14 @@ async fn lists_see_older_revisions_until_compaction() {
 
 #[tokio::test]
 async fn watchers_get_each_change_once_and_in_order() {
-    let store = memory().await;
+    let store = open_in_memory().await;
     let table = ResourceKey::new("", "configmaps");
     let start = store.revision();
-    let first = store.write(write("a", Expect::Absent, Some(body("a", 1)))).await.unwrap();
+    let first = store.write(write("a", Precondition::Absent, Some(body("a", 1)))).await.unwrap();
     let mut watcher = store.watch(&table, start).unwrap();
     assert_eq!(watcher.next().await.unwrap()[0].kind, ChangeKind::Added);
-    let second = store.write(write("a", Expect::Revision(first), Some(body("a", 2)))).await.unwrap();
-    let third = store.write(write("a", Expect::Revision(second), None)).await.unwrap();
+    let second = store.write(write("a", Precondition::Revision(first), Some(body("a", 2)))).await.unwrap();
+    let third = store.write(write("a", Precondition::Revision(second), None)).await.unwrap();
     let mut seen = Vec::new();
     while seen.len() < 2 {
         seen.extend(watcher.next().await.unwrap().iter().map(|c| (c.kind, c.revision)));
@@ -81,17 +84,17 @@ async fn watchers_get_each_change_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn sqlite_keeps_everything_and_its_lock() {
+async fn sqlite_persists_writes_and_is_locked() {
     let directory = tempfile::tempdir().unwrap();
     let open = || async { SqliteJournal::open(directory.path(), Durability::Process).await };
-    let store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
-    let revision = store.write(write("a", Expect::Absent, Some(body("a", 7)))).await.unwrap();
+    let store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
+    let revision = store.write(write("a", Precondition::Absent, Some(body("a", 7)))).await.unwrap();
     assert!(matches!(open().await, Err(Error::Locked { .. })));
     store.close().await.unwrap();
-    let store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+    let store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
     assert_eq!(store.revision(), revision);
     let record = store.get(&ResourceKey::new("", "configmaps"), &ObjectKey::new("ns", "a")).unwrap();
-    let object = record.body.value(record.revision).unwrap();
+    let object = record.body.decode(record.revision).unwrap();
     assert_eq!(object["data"]["n"], "7");
     assert_eq!(object["metadata"]["resourceVersion"], revision.to_string());
     store.close().await.unwrap();
@@ -106,16 +109,16 @@ async fn newer_data_is_refused() {
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
     connection.execute("PRAGMA user_version = 99").await.unwrap();
     connection.close().await.unwrap();
-    let refused = SqliteJournal::open(directory.path(), Durability::Process).await.unwrap_err();
-    assert!(matches!(refused, Error::NewerData { found: 99, .. }), "{refused}");
+    let error = SqliteJournal::open(directory.path(), Durability::Process).await.unwrap_err();
+    assert!(matches!(error, Error::NewerData { found: 99, .. }), "{error}");
 }
 
 #[tokio::test]
 async fn write_all_returns_a_result_per_write() {
-    let store = memory().await;
-    let writes = ["a", "b", "a"].map(|name| write(name, Expect::Absent, Some(body(name, 1)))).into();
+    let store = open_in_memory().await;
+    let writes = ["a", "b", "a"].map(|name| write(name, Precondition::Absent, Some(body(name, 1)))).into();
     let outcomes = store.write_all(writes).await.unwrap();
-    assert!(matches!(outcomes.as_slice(), [Ok(first), Ok(second), Err(Error::Exists)] if first < second));
+    assert!(matches!(outcomes.as_slice(), [Ok(first), Ok(second), Err(Error::AlreadyExists)] if first < second));
     let table = ResourceKey::new("", "configmaps");
     assert_eq!(names(&store.list(&table, "ns", ListRange { limit: 10, ..ListRange::ALL }).unwrap()), ["a", "b"]);
 }
@@ -125,6 +128,6 @@ fn bodies_from_text_and_from_objects_are_equal() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}, "spec": {}});
     let text = br#"{"metadata":{"name":"a","namespace":"ns"},"spec":{}}"#;
-    assert!(Body::from_text(text, "v1", "ConfigMap").unwrap().same_object(&Body::encode(&object).unwrap()));
+    assert!(Body::from_text(text, "v1", "ConfigMap").unwrap().is_same_object(&Body::encode(&object).unwrap()));
     assert!(Body::from_text(br#"{"spec":{},"metadata":{"name":"a"}}"#, "v1", "ConfigMap").is_err());
 }

@@ -41,7 +41,7 @@ async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
         if policy["status"]["observedGeneration"] == policy.generation() {
             continue;
         }
-        let served = registry.catalog.served();
+        let served = registry.catalog.snapshot();
         let edit = Edit(Arc::new(move |policy: &mut Value| {
             let warnings = type_checking::warnings(policy, &served);
             policy["status"]["observedGeneration"] = policy.generation().into();

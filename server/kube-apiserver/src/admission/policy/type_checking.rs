@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_cel::json::escape_field;
-use crowsnest_cel::typing::{Names, Objects, Type, check};
-use crowsnest_registry::admission::expression::{Reads, names};
+use crowsnest_cel::typing::{Declarations, Objects, Type, check};
+use crowsnest_registry::admission::expression::{AvailableVariables, declarations};
 use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
@@ -26,23 +26,26 @@ pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
         let (version, kind) = (kind["apiVersion"].as_str()?, kind["kind"].as_str()?);
         Some((kind.to_owned(), served.by_kind(version, kind)?.strategy.schema()?))
     });
-    let known: Vec<((String, String, String), Names)> = kinds
+    let known: Vec<((String, String, String), Declarations)> = kinds
         .into_iter()
         .filter_map(|(group, version, kind)| {
             let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
             let schema = served.by_kind(&api_version, &kind)?.strategy.schema()?;
-            let mut names = names(Reads { params: param_kind.is_some(), authorizer: true, variables: None }, false);
-            names.variables.remove("authorizer.requestResource");
-            let object = of_kind(&schema, &kind, &mut names.objects);
+            let mut declarations = declarations(
+                AvailableVariables { has_params: param_kind.is_some(), has_authorizer: true, variables: None },
+                false,
+            );
+            declarations.variables.remove("authorizer.requestResource");
+            let object = of_kind(&schema, &kind, &mut declarations.objects);
             for variable in ["object", "oldObject"] {
-                names.variables.insert(variable.to_owned(), object.clone());
+                declarations.variables.insert(variable.to_owned(), object.clone());
             }
             if let Some((kind, schema)) = &params {
-                let params = of_kind(schema, kind, &mut names.objects);
-                names.variables.insert("params".to_owned(), params);
+                let params = of_kind(schema, kind, &mut declarations.objects);
+                declarations.variables.insert("params".to_owned(), params);
             }
-            variables(spec, &mut names);
-            Some(((group, version, kind), names))
+            variables(spec, &mut declarations);
+            Some(((group, version, kind), declarations))
         })
         .collect();
     let mut warnings = Vec::new();
@@ -52,7 +55,8 @@ pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
             if source.is_empty() && key == "messageExpression" {
                 continue;
             }
-            let found: Vec<String> = known.iter().filter_map(|(kind, names)| one(source, kind, names)).collect();
+            let found: Vec<String> =
+                known.iter().filter_map(|(kind, declarations)| one(source, kind, declarations)).collect();
             if !found.is_empty() {
                 let field = format!("spec.validations[{index}].{key}");
                 warnings.push(json!({"fieldRef": field, "warning": found.join("\n")}));
@@ -63,20 +67,20 @@ pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
 }
 
 /// Checks an expression for objects of one kind.
-fn one(source: &str, (group, version, kind): &(String, String, String), names: &Names) -> Option<String> {
-    let issues = check(source, names).err()?;
+fn one(source: &str, (group, version, kind): &(String, String, String), declarations: &Declarations) -> Option<String> {
+    let issues = check(source, declarations).err()?;
     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
 }
 
 /// Declares the policy's variables with the types of their expressions, where known.
-fn variables(spec: &Value, names: &mut Names) {
+fn variables(spec: &Value, declarations: &mut Declarations) {
     const VARIABLES: &str = "kubernetes.variables";
-    names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
-    names.objects.insert(VARIABLES.into(), BTreeMap::new());
+    declarations.variables.insert("variables".to_owned(), Type::object(VARIABLES));
+    declarations.objects.insert(VARIABLES.into(), BTreeMap::new());
     for variable in spec["variables"].as_array().into_iter().flatten() {
-        let of =
-            check(variable["expression"].as_str().unwrap_or(""), names).map_or(Type::Dyn, |one| one.gives().clone());
-        if let Some(fields) = names.objects.get_mut(VARIABLES) {
+        let of = check(variable["expression"].as_str().unwrap_or(""), declarations)
+            .map_or(Type::Dyn, |one| one.result_type().clone());
+        if let Some(fields) = declarations.objects.get_mut(VARIABLES) {
             fields.insert(variable["name"].as_str().unwrap_or("").to_owned(), of);
         }
     }

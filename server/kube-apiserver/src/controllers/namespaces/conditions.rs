@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_registry::object::time;
+use crowsnest_registry::object::format_time;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ pub(super) fn set(conditions: &mut Value, remains: &Remains, now: Timestamp) {
         let old = conditions.iter_mut().find(|condition| condition["type"] == kind);
         let since = match &old {
             Some(old) if old["status"] == status => old["lastTransitionTime"].clone(),
-            _ => time(now).into(),
+            _ => format_time(now).into(),
         };
         let new = json!({
             "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(shown, failing, "{what}");
             for condition in &all[1..] {
                 let since = if condition["status"] == "True" { now } else { before };
-                assert_eq!(condition["lastTransitionTime"], time(since), "{what} {condition}");
+                assert_eq!(condition["lastTransitionTime"], format_time(since), "{what} {condition}");
             }
         }
     }

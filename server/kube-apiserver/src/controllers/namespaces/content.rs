@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
+use crowsnest_apimachinery::request::options::{DeleteOptions, PropagationPolicy};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_registry::{Deleted, Registry};
+use crowsnest_registry::{DeleteOutcome, Registry};
 use http::Method;
 use http::header::CONTENT_TYPE;
 use jiff::{SignedDuration, Timestamp};
@@ -82,7 +82,7 @@ impl Content {
     }
 
     fn discover(&self, undiscovered: &mut BTreeMap<String, String>) -> Vec<Source> {
-        let served = self.registry().catalog.served().preferred().into_iter();
+        let served = self.registry().catalog.snapshot().preferred_versions().into_iter();
         let deletable = served.filter(|resource| resource.namespaced && resource.verbs.contains(&"delete"));
         let delegates = self.api.delegates();
         let groups: Vec<RankedGroup> = delegates.iter().flat_map(|delegate| delegate.discovery()).collect();
@@ -129,15 +129,15 @@ impl Content {
     async fn delete_registered(&self, resource: &ResourceRef, namespace: &str) -> ApiResult<Vec<Value>> {
         let registry = self.registry();
         let objects = registry.list(resource, namespace, &Default::default()).await?.objects;
-        let propagation = Some(Propagation::Background);
+        let propagation = Some(PropagationPolicy::Background);
         let options = DeleteOptions { propagation, raw: json!({}), ..DeleteOptions::default() };
         // A terminating namespace accepts no new objects, so the outcomes show what is left.
         let mut left = Vec::new();
         for object in objects {
             let ctx = loopback(namespace);
             match registry.delete(resource, &ctx, object.name(), &options, &mut Vec::new()).await {
-                Ok(Deleted::Waiting(object)) => left.push(object),
-                Ok(Deleted::Gone(_)) => {}
+                Ok(DeleteOutcome::Pending(object)) => left.push(object),
+                Ok(DeleteOutcome::Removed(_)) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -174,7 +174,8 @@ impl Content {
         };
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = http::Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
-        let request = request.body(body).map_err(|error| crowsnest_registry::unexpected(error.to_string()))?;
+        let request =
+            request.body(body).map_err(|error| crowsnest_registry::error_without_reason(error.to_string()))?;
         match self.client.request::<Value>(request).await.map_err(api_error) {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if matches!(error.code, 404 | 405) => Ok(None),

@@ -82,7 +82,7 @@ async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String
 async fn finish(content: Content, namespaces: ResourceRef, name: String) {
     let mut delays = RETRY.delays();
     loop {
-        match pass(&content, &namespaces, &name).await {
+        match delete_content(&content, &namespaces, &name).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) if error.is(Reason::NotFound) => return,
@@ -94,7 +94,7 @@ async fn finish(content: Content, namespaces: ResourceRef, name: String) {
 }
 
 /// Makes one attempt; true if no further one is needed.
-async fn pass(content: &Content, namespaces: &ResourceRef, name: &str) -> ApiResult<bool> {
+async fn delete_content(content: &Content, namespaces: &ResourceRef, name: &str) -> ApiResult<bool> {
     let registry = content.registry();
     let namespace = registry.get(namespaces, "", name).await?;
     if !namespace.is_deleting() {

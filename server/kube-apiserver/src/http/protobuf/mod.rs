@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::set::SchemaSet;
-use crowsnest_schema::{Schema, Type, normalise};
+use crowsnest_schema::{Schema, Type, normalize};
 use serde_json::{Map, Value, json};
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -297,7 +297,7 @@ fn schema_or_else(bytes: &[u8], name: &str, depth: usize) -> Result<Value, Strin
         }
     }
     // Empty fields are removed here, because the schema of this field accepts any JSON.
-    list.iter_mut().chain(one.as_mut()).for_each(|props| normalise(&schema, props));
+    list.iter_mut().chain(one.as_mut()).for_each(|props| normalize(&schema, props));
     Ok(match one {
         _ if !list.is_empty() => list.into(),
         Some(schema) => schema,

@@ -212,7 +212,7 @@ fn bodies_of_go_clients_are_decoded() {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let schema = SchemaSet::builtin().kind(group, version, &kind).unwrap();
         for object in [&mut expected, &mut decoded] {
-            normalise(&schema, object);
+            normalize(&schema, object);
         }
         assert_eq!(decoded, expected);
     }

@@ -6,41 +6,44 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
-use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_apimachinery::unstructured::list;
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
 use crate::commands::Cli;
+use crowsnest_cli::clients;
 use crowsnest_cli::connection::ConnectionArgs;
-use crowsnest_cli::object::{SEARCH, text};
-use crowsnest_cli::reach;
-use crowsnest_cli::verbs::get::ask;
-use crowsnest_cli::verbs::kubectl::translated;
+use crowsnest_cli::object::{SEARCH_API_PATH, text};
+use crowsnest_cli::verbs::get::requests;
+use crowsnest_cli::verbs::kubectl::translate_arguments;
 
 /// Timeout of a completion request.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of candidates.
-const MOST: usize = 100;
+const MAX_CANDIDATES: usize = 100;
 
 type Candidates = Vec<CompletionCandidate>;
 
 pub(super) fn clusters(current: &OsStr) -> Candidates {
-    let found = fetch_candidates(async |client: kube::Client| ask::clusters(&client).await);
-    beginning(current, unchosen(&words().pop().unwrap_or_default(), found))
+    let found = fetch_candidates(async |client: kube::Client| requests::list_clusters(&client).await);
+    filter_by_prefix(current, exclude_chosen(&words().pop().unwrap_or_default(), found))
 }
 
 pub(super) fn namespaces(current: &OsStr) -> Candidates {
     let found = fetch_candidates(async |client: kube::Client| {
-        let response =
-            reach::get(&client, &format!("{SEARCH}/query?limit={MOST}&facets=namespace&q=kind%3Anamespace")).await?;
-        Ok(names_of(&response))
+        let response = clients::get(
+            &client,
+            &format!("{SEARCH_API_PATH}/query?limit={MAX_CANDIDATES}&facets=namespace&q=kind%3Anamespace"),
+        )
+        .await?;
+        Ok(hit_names(&response))
     });
-    beginning(current, found)
+    filter_by_prefix(current, found)
 }
 
 /// Distinct names of the hits.
-fn names_of(response: &Value) -> Vec<String> {
+fn hit_names(response: &Value) -> Vec<String> {
     let mut names: Vec<String> = list(response, "/hits").iter().map(|hit| text(hit, "/name").to_owned()).collect();
     names.sort();
     names.dedup();
@@ -52,8 +55,11 @@ pub(super) fn query(current: &OsStr) -> Candidates {
     let query = current.to_string_lossy().into_owned();
     let input = query.clone();
     let found = fetch_candidates(async move |client: kube::Client| {
-        let response =
-            reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", percent_encoded(&input))).await?;
+        let response = clients::get(
+            &client,
+            &format!("{SEARCH_API_PATH}/suggest?limit={MAX_CANDIDATES}&q={}", percent_encode(&input)),
+        )
+        .await?;
         let start = response.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
         let before = start.and_then(|start| input.get(..start)).unwrap_or_default();
         Ok(list(&response, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
@@ -72,9 +78,11 @@ pub(super) fn query_or_object(current: &OsStr) -> Candidates {
 pub(super) fn objects(current: &OsStr) -> Candidates {
     let word = current.to_string_lossy().into_owned();
     match word.split_once('/') {
-        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
-        None => match kind_before() {
-            Some(kind) => beginning(current, named(&kind)),
+        Some((kind, _)) => {
+            filter_by_prefix(current, object_names(kind).into_iter().map(|name| format!("{kind}/{name}")).collect())
+        }
+        None => match preceding_kind() {
+            Some(kind) => filter_by_prefix(current, object_names(&kind)),
             None => kinds(current),
         },
     }
@@ -83,7 +91,9 @@ pub(super) fn objects(current: &OsStr) -> Candidates {
 /// Completes a resource type, then `TYPE/NAME`.
 pub(super) fn targets(current: &OsStr) -> Candidates {
     match current.to_string_lossy().split_once('/') {
-        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
+        Some((kind, _)) => {
+            filter_by_prefix(current, object_names(kind).into_iter().map(|name| format!("{kind}/{name}")).collect())
+        }
         None => kinds(current),
     }
 }
@@ -105,30 +115,32 @@ pub(super) fn rbac_verbs(current: &OsStr) -> Candidates {
         "approve",
         "use",
     ];
-    beginning(current, VERBS.map(str::to_owned).into())
+    filter_by_prefix(current, VERBS.map(str::to_owned).into())
 }
 
 /// Completes names of the preceding kind.
 pub(super) fn names(current: &OsStr) -> Candidates {
-    kind_before().map(|kind| beginning(current, named(&kind))).unwrap_or_default()
+    preceding_kind().map(|kind| filter_by_prefix(current, object_names(&kind))).unwrap_or_default()
 }
 
 pub(super) fn pods(current: &OsStr) -> Candidates {
     match current.to_string_lossy().split_once('/') {
-        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
-        None => beginning(current, named("pod")),
+        Some((kind, _)) => {
+            filter_by_prefix(current, object_names(kind).into_iter().map(|name| format!("{kind}/{name}")).collect())
+        }
+        None => filter_by_prefix(current, object_names("pod")),
     }
 }
 
 pub(super) fn nodes(current: &OsStr) -> Candidates {
-    beginning(current, named("node"))
+    filter_by_prefix(current, object_names("node"))
 }
 
 pub(super) fn contexts(current: &OsStr) -> Candidates {
     let file = flag(&["--kubeconfig"]);
     let read = file.map_or_else(Kubeconfig::read, |file| Kubeconfig::read_from(PathBuf::from(file)));
     let names = read.map(|config| config.contexts.into_iter().map(|context| context.name).collect());
-    beginning(current, names.unwrap_or_default())
+    filter_by_prefix(current, names.unwrap_or_default())
 }
 
 fn kinds(current: &OsStr) -> Candidates {
@@ -138,11 +150,11 @@ fn kinds(current: &OsStr) -> Candidates {
         let listable = preferred.into_iter().filter(|one| one.is_listable());
         Ok(listable.map(|one| one.gvr.group_resource()).collect())
     });
-    beginning(current, found)
+    filter_by_prefix(current, found)
 }
 
 /// Names of a kind in the namespace and clusters given on the line.
-fn named(kind: &str) -> Vec<String> {
+fn object_names(kind: &str) -> Vec<String> {
     let mut query = format!("kind:{}", kind.split('.').next().unwrap_or(kind));
     for (field, flags) in
         [("namespace:=", &["-n", "--namespace"][..]), ("cluster:", &["-C", "--cluster", "--clusters"])]
@@ -152,9 +164,9 @@ fn named(kind: &str) -> Vec<String> {
         }
     }
     fetch_candidates(async move |client: kube::Client| {
-        let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", percent_encoded(&query));
-        let response = reach::get(&client, &path).await?;
-        Ok(names_of(&response))
+        let path = format!("{SEARCH_API_PATH}/query?limit={MAX_CANDIDATES}&facets=kind&q={}", percent_encode(&query));
+        let response = clients::get(&client, &path).await?;
+        Ok(hit_names(&response))
     })
 }
 
@@ -185,15 +197,15 @@ fn flag(names: &[&str]) -> Option<String> {
 }
 
 /// The first argument before the last word that is neither a flag nor its value.
-fn kind_before() -> Option<String> {
+fn preceding_kind() -> Option<String> {
     let line = line();
     let (_, before) = line.split_last()?;
     let (verb, words) = before.split_first()?;
-    plain(Cli::command().find_subcommand(verb)?, words).next().map(str::to_owned)
+    positional_words(Cli::command().find_subcommand(verb)?, words).next().map(str::to_owned)
 }
 
 /// The words that are neither flags nor their values.
-fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
+fn positional_words<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
     let takes_value = |word: &str| {
         let mut args = command.get_arguments();
         let option = match word.strip_prefix("--") {
@@ -210,21 +222,22 @@ fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w
 }
 
 /// Requests candidates; none on errors and timeouts.
-fn fetch_candidates(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
-    within_patience(async {
+fn fetch_candidates(request: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
+    run_with_timeout(async {
         let (kubeconfig, context) = (flag(&["--kubeconfig"]), flag(&["--context", "--karmada-context"]));
-        let client = ConnectionArgs::of(kubeconfig.map(PathBuf::from), context).client().await?;
-        ask(client).await
+        let client = ConnectionArgs::new(kubeconfig.map(PathBuf::from), context).client().await?;
+        request(client).await
     })
 }
 
-fn within_patience(request: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
+fn run_with_timeout(request: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(PATIENCE, request).await }));
+    let result =
+        runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(REQUEST_TIMEOUT, request).await }));
     match result {
         Ok(Ok(Ok(found))) => found,
         Ok(Ok(Err(error))) => {
-            tracing::debug!(error = %format_args!("{error:#}"), "completing");
+            tracing::debug!(error = %format_args!("{error:#}"), "cannot complete the command line");
             Vec::new()
         }
         Ok(Err(_)) | Err(_) => Vec::new(),
@@ -232,14 +245,14 @@ fn within_patience(request: impl Future<Output = anyhow::Result<Vec<String>>>) -
 }
 
 /// Completes verbs that run kubectl, by kubectl's own completion.
-pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
+pub(super) fn kubectl_arguments(current: &OsStr) -> Candidates {
     let mut words: Vec<OsString> = line().into_iter().map(OsString::from).collect();
     // The last word is the one to complete.
     words.pop();
     words.push(current.to_owned());
     let mut command = tokio::process::Command::new("kubectl");
-    command.arg("__complete").args(translated(words)).kill_on_drop(true);
-    candidates(within_patience(async move {
+    command.arg("__complete").args(translate_arguments(words)).kill_on_drop(true);
+    candidates(run_with_timeout(async move {
         let output = command.output().await?;
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
         // The last line is the completion directive.
@@ -249,9 +262,9 @@ pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
 }
 
 /// Completes `clusters`, then names of clusters.
-pub(super) fn tainted(current: &OsStr) -> Candidates {
-    match kind_before() {
-        None => beginning(current, vec!["clusters".to_owned()]),
+pub(super) fn taint_arguments(current: &OsStr) -> Candidates {
+    match preceding_kind() {
+        None => filter_by_prefix(current, vec!["clusters".to_owned()]),
         Some(_) => clusters(current),
     }
 }
@@ -260,13 +273,13 @@ fn candidates(found: Vec<String>) -> Candidates {
     found.into_iter().map(CompletionCandidate::new).collect()
 }
 
-fn beginning(current: &OsStr, found: Vec<String>) -> Candidates {
+fn filter_by_prefix(current: &OsStr, found: Vec<String>) -> Candidates {
     let begin = current.to_string_lossy();
     candidates(found.into_iter().filter(|one| one.starts_with(&*begin)).collect())
 }
 
 /// Drops candidates that a comma-separated list contains already.
-fn unchosen(word: &str, mut found: Vec<String>) -> Vec<String> {
+fn exclude_chosen(word: &str, mut found: Vec<String>) -> Vec<String> {
     let before = word.rsplit_once(',').map(|(before, _)| before).unwrap_or_default();
     let chosen: Vec<&str> = before.split([',', '=']).collect();
     found.retain(|one| !chosen.contains(&one.as_str()));
@@ -289,16 +302,16 @@ mod tests {
     fn flags_are_not_arguments(#[case] verb: &str, #[case] line: &str, #[case] expected: &[&str]) {
         let root = Cli::command();
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let found: Vec<&str> = plain(root.find_subcommand(verb).unwrap(), &words).collect();
+        let found: Vec<&str> = positional_words(root.find_subcommand(verb).unwrap(), &words).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
     fn lists_are_completed_after_a_comma() {
         let found = || vec!["m1".to_owned(), "m2".to_owned(), "x".to_owned()];
-        assert_eq!(unchosen("m", found()), ["m1", "m2", "x"]);
-        assert_eq!(unchosen("m1,", found()), ["m2", "x"]);
-        assert_eq!(unchosen("--clusters=m1,x,m", found()), ["m2"]);
-        assert_eq!(texts(&beginning(OsStr::new("x"), found())), ["x"]);
+        assert_eq!(exclude_chosen("m", found()), ["m1", "m2", "x"]);
+        assert_eq!(exclude_chosen("m1,", found()), ["m2", "x"]);
+        assert_eq!(exclude_chosen("--clusters=m1,x,m", found()), ["m2"]);
+        assert_eq!(texts(&filter_by_prefix(OsStr::new("x"), found())), ["x"]);
     }
 }

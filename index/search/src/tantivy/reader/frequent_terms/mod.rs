@@ -7,20 +7,20 @@ mod segment;
 
 use crate::collect::terms::{CountedTerms, TermCounts, TermsRequest};
 use crate::plan::predicate::Match;
-use crate::tantivy::reader::lookup::Looking;
+use crate::tantivy::reader::lookup::SegmentLookup;
 use crowsnest_store::Error;
-use segment::{Among, Terms, met_again};
+use segment::{Candidates, TermCounter, find_candidates};
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::time::Instant;
 use tantivy::postings::TermInfo;
 
 /// Maximum number of candidates if segments contributed only a part of their terms.
-const MOST_OF_ALL: usize = 256;
+const MAX_TERMS_IN_ALL: usize = 256;
 /// Maximum number of postings that are read.
-const MOST_POSTINGS: u64 = 4_000_000;
+const MAX_POSTINGS: u64 = 4_000_000;
 
-impl Looking<'_> {
+impl SegmentLookup<'_> {
     /// Terms of the matching objects that the caller may read.
     pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
@@ -29,16 +29,16 @@ impl Looking<'_> {
             if docs.is_none() {
                 return Ok(None);
             }
-            let terms = segment.parts.reader.inverted_index(field)?;
-            let found = Terms::of(&terms, wanted, deadline)?;
-            Ok(Some((Among::new(segment, docs, terms), found)))
+            let terms = segment.data.reader.inverted_index(field)?;
+            let found = Candidates::read(&terms, wanted, deadline)?;
+            Ok(Some((TermCounter::new(segment, docs, terms), found)))
         })?;
         let (mut among, mut found) = (Vec::new(), HashMap::<String, Term>::new());
         let mut partly = Vec::new();
         for (segment, terms) in met.into_iter().flatten() {
-            self.cut |= terms.cut;
+            self.truncated |= terms.truncated;
             for (text, info) in terms.all {
-                found.entry(text).or_default().is_in(among.len(), info);
+                found.entry(text).or_default().add_occurrence(among.len(), info);
             }
             if terms.left_out {
                 partly.push(among.len());
@@ -46,21 +46,21 @@ impl Looking<'_> {
             among.push(segment);
         }
         let fail = |error| Error::text("cannot be searched", error);
-        let mut found = in_order(found);
+        let mut found = sort_by_frequency(found);
         if !partly.is_empty() {
-            found.truncate(MOST_OF_ALL);
-            let again = self.text.map(partly.iter(), |at| met_again(&among[*at].terms, &wanted.prefix, &found));
+            found.truncate(MAX_TERMS_IN_ALL);
+            let again = self.text.map(partly.iter(), |at| find_candidates(&among[*at].terms, &wanted.prefix, &found));
             let again = again.map_err(fail)?;
             for (at, met) in partly.into_iter().zip(again) {
                 for (term, info) in met {
-                    found[term].1.is_in(at, info);
+                    found[term].1.add_occurrence(at, info);
                 }
             }
             found.sort_unstable_by(by_frequency);
         }
-        let (counted, cut) = counted(&mut among, found, wanted.most, deadline);
+        let (counted, truncated) = count_most_frequent(&mut among, found, wanted.limit, deadline);
         let counts = counted.map_err(fail)?;
-        Ok(TermCounts { counts, incomplete: self.cut | cut })
+        Ok(TermCounts { counts, incomplete: self.truncated | truncated })
     }
 }
 
@@ -70,17 +70,17 @@ struct Term {
     /// Number of documents with the term, including deleted and unreadable ones; an upper bound.
     frequency: u64,
     /// Position by segment.
-    places: Vec<(usize, TermInfo)>,
+    positions: Vec<(usize, TermInfo)>,
 }
 
 impl Term {
     /// A segment may report the same term again.
-    fn is_in(&mut self, segment: usize, info: TermInfo) {
-        if self.places.iter().any(|(known, _)| *known == segment) {
+    fn add_occurrence(&mut self, segment: usize, info: TermInfo) {
+        if self.positions.iter().any(|(known, _)| *known == segment) {
             return;
         }
         self.frequency += u64::from(info.doc_freq);
-        self.places.push((segment, info));
+        self.positions.push((segment, info));
     }
 }
 
@@ -89,7 +89,7 @@ fn by_frequency((a, x): &(String, Term), (b, y): &(String, Term)) -> Ordering {
 }
 
 /// Terms by descending number of documents.
-fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
+fn sort_by_frequency(found: HashMap<String, Term>) -> Vec<(String, Term)> {
     let mut terms: Vec<(String, Term)> = found.into_iter().collect();
     terms.sort_unstable_by(by_frequency);
     terms
@@ -97,29 +97,29 @@ fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
 
 /// Counts terms in descending order of their upper bounds, until no other can be among the most frequent. Returns
 /// whether candidates were omitted.
-fn counted(
-    among: &mut [Among],
+fn count_most_frequent(
+    among: &mut [TermCounter],
     terms: Vec<(String, Term)>,
     most: Option<usize>,
     deadline: Instant,
 ) -> (tantivy::Result<CountedTerms>, bool) {
-    let (mut best, mut looked_at, mut cut) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
+    let (mut best, mut checked, mut truncated) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
     for (text, term) in terms {
         let rank = (Reverse(term.frequency), text);
         if most.is_some_and(|most| best.len() >= most && best.last().is_none_or(|worst| *worst <= rank)) {
             break;
         }
         // At least one term is counted, even after the deadline.
-        if looked_at > MOST_POSTINGS || !best.is_empty() && Instant::now() > deadline {
-            cut = true;
+        if checked > MAX_POSTINGS || !best.is_empty() && Instant::now() > deadline {
+            truncated = true;
             break;
         }
-        looked_at += term.frequency;
+        checked += term.frequency;
         let mut count = 0;
-        for (segment, info) in &term.places {
+        for (segment, info) in &term.positions {
             count += match among[*segment].count(info) {
                 Ok(count) => count,
-                Err(error) => return (Err(error), cut),
+                Err(error) => return (Err(error), truncated),
             };
         }
         if count == 0 {
@@ -134,7 +134,7 @@ fn counted(
             best.push(rank);
         }
     }
-    (Ok(best.into_iter().map(|(Reverse(count), text)| (text, count)).collect()), cut)
+    (Ok(best.into_iter().map(|(Reverse(count), text)| (text, count)).collect()), truncated)
 }
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
         for (nth, value) in values.iter().enumerate() {
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata":
                 {"namespace": "x", "name": format!("web-{nth}"), "labels": {"app": format!("v{value}")}}});
-            let document = Document::of(&stored("member1", nth as u64 + 1, &pod)).unwrap();
+            let document = Document::from_object(&stored("member1", nth as u64 + 1, &pod)).unwrap();
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             if nth % 700 == 699 {
                 writer.commit().unwrap();
@@ -188,12 +188,12 @@ mod tests {
         }
         writer.commit().unwrap();
         text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
-        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let context = SearchContext { rights, requested_at: Instant::now(), deadline };
-        let wanted = TermsRequest { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), most };
+        let wanted = TermsRequest { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), limit: most };
         let TermCounts { counts: found, incomplete } =
-            Looking::new(&text, &context).terms(&Match::All, &wanted).unwrap();
+            SegmentLookup::new(&text, &context).terms(&Match::All, &wanted).unwrap();
         assert!(!incomplete);
 
         let mut counts = BTreeMap::<String, u64>::new();

@@ -14,36 +14,36 @@ use tantivy::schema::IndexRecordOption;
 use tantivy::{BitSet, DocId};
 
 /// Maximum number of terms of a segment that are visited.
-const MOST_TERMS: usize = 20_000;
+const MAX_TERMS: usize = 20_000;
 /// Maximum number of candidates of a segment.
-const MOST_OF_A_SEGMENT: usize = 128;
+const MAX_TERMS_PER_SEGMENT: usize = 128;
 /// Number of terms between checks of the deadline.
-const LOOK_UP: usize = 64;
+const DEADLINE_CHECK_INTERVAL: usize = 64;
 /// Ratio by which a lookup in a bit set is faster than in a document set; creating the bit set costs about one step
 /// per document.
-const FASTER: u64 = 16;
+const BITSET_SPEEDUP: u64 = 16;
 
 /// Terms of a segment.
-pub(super) struct Terms {
+pub(super) struct Candidates {
     pub all: Vec<(String, TermInfo)>,
     /// Less frequent terms were omitted.
     pub left_out: bool,
     /// Terms were omitted, of unknown frequency.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
-impl Terms {
-    pub fn of(terms: &InvertedIndexReader, wanted: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
+impl Candidates {
+    pub fn read(terms: &InvertedIndexReader, wanted: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
         let (from, to) = (wanted.prefix.as_str(), format!("{}\u{10ffff}", wanted.prefix));
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
-        let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);
-        let mut found = Self { all: Vec::new(), left_out: false, cut: false };
+        let keep = wanted.limit.map_or(usize::MAX, |_| MAX_TERMS_PER_SEGMENT);
+        let mut found = Self { all: Vec::new(), left_out: false, truncated: false };
         // The least frequent kept term; among equal ones the last.
         let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
         while stream.advance() {
             seen += 1;
-            if seen > MOST_TERMS || seen % LOOK_UP == 0 && Instant::now() > deadline {
-                found.cut = true;
+            if seen > MAX_TERMS || seen % DEADLINE_CHECK_INTERVAL == 0 && Instant::now() > deadline {
+                found.truncated = true;
                 break;
             }
             let frequency = stream.value().doc_freq;
@@ -64,7 +64,7 @@ impl Terms {
                 *least = (Reverse(frequency), at);
                 continue;
             }
-            if wanted.most.is_some() {
+            if wanted.limit.is_some() {
                 worst.push((Reverse(frequency), found.all.len()));
             }
             found.all.push(term);
@@ -75,7 +75,7 @@ impl Terms {
 
 /// Looks up candidates of other segments in a segment that omitted terms. Reads all terms again, because individual
 /// lookups would each decompress a block.
-pub(super) fn met_again(
+pub(super) fn find_candidates(
     terms: &InvertedIndexReader,
     prefix: &str,
     wanted: &[(String, Term)],
@@ -85,7 +85,7 @@ pub(super) fn met_again(
     let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
     let mut stream = terms.terms().range().ge(prefix).into_stream()?;
     let mut seen = 0;
-    while seen < MOST_TERMS && stream.advance() {
+    while seen < MAX_TERMS && stream.advance() {
         seen += 1;
         while order.next_if(|at| wanted[*at].0.as_bytes() < stream.key()).is_some() {}
         match order.peek() {
@@ -98,7 +98,7 @@ pub(super) fn met_again(
 }
 
 /// A set of documents within which terms are counted.
-pub(super) struct Among {
+pub(super) struct TermCounter {
     pub terms: Arc<InvertedIndexReader>,
     docs: DocSet,
     max_doc: DocId,
@@ -106,15 +106,15 @@ pub(super) struct Among {
     looked_up: u64,
 }
 
-impl Among {
+impl TermCounter {
     pub fn new(segment: &Segment, docs: &DocSet, terms: Arc<InvertedIndexReader>) -> Self {
-        Self { terms, docs: docs.clone(), max_doc: segment.parts.max_doc(), bits: None, looked_up: 0 }
+        Self { terms, docs: docs.clone(), max_doc: segment.data.max_doc(), bits: None, looked_up: 0 }
     }
 
     pub fn count(&mut self, term: &TermInfo) -> tantivy::Result<u64> {
         let DocSet::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
         self.looked_up += u64::from(term.doc_freq);
-        if self.bits.is_none() && self.looked_up > docs.len() / FASTER {
+        if self.bits.is_none() && self.looked_up > docs.len() / BITSET_SPEEDUP {
             let mut bits = BitSet::with_max_value(self.max_doc);
             for doc in docs.iter() {
                 bits.insert(doc);

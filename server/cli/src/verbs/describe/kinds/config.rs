@@ -2,40 +2,40 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, conditions, unknown};
-use crate::verbs::describe::render::marks;
-use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, plain, sorted};
+use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, add_conditions, unknown};
+use crate::verbs::describe::render::add_labels_and_annotations;
+use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, to_text};
 
 pub(super) fn config_map(sheet: &mut Sheet, map: &Value) {
-    marks(sheet, map);
+    add_labels_and_annotations(sheet, map);
     block(sheet, "Data");
-    for (key, value) in sorted(&map["data"]) {
-        sheet.line(0, format!("{key}:"));
-        sheet.line(0, "----");
-        sheet.line(0, plain(value));
-        sheet.line(0, "");
+    for (key, value) in sorted_fields(&map["data"]) {
+        sheet.add_line(0, format!("{key}:"));
+        sheet.add_line(0, "----");
+        sheet.add_line(0, to_text(value));
+        sheet.add_line(0, "");
     }
     block(sheet, "BinaryData");
-    for (key, value) in sorted(&map["binaryData"]) {
-        sheet.line(0, format!("{key}: {} bytes", bytes(value)));
+    for (key, value) in sorted_fields(&map["binaryData"]) {
+        sheet.add_line(0, format!("{key}: {} bytes", bytes(value)));
     }
-    sheet.line(0, "");
+    sheet.add_line(0, "");
 }
 
 pub(super) fn secret(sheet: &mut Sheet, secret: &Value) {
-    marks(sheet, secret);
-    sheet.line(0, "");
-    sheet.say(0, "Type", or_none(&secret["type"]));
+    add_labels_and_annotations(sheet, secret);
+    sheet.add_line(0, "");
+    sheet.add_field(0, "Type", or_none(&secret["type"]));
     block(sheet, "Data");
-    for (key, value) in sorted(&secret["data"]) {
-        sheet.say(0, key, format!("{} bytes", bytes(value)));
+    for (key, value) in sorted_fields(&secret["data"]) {
+        sheet.add_field(0, key, format!("{} bytes", bytes(value)));
     }
 }
 
 fn block(sheet: &mut Sheet, head: &str) {
-    sheet.line(0, "");
-    sheet.line(0, head);
-    sheet.line(0, "====");
+    sheet.add_line(0, "");
+    sheet.add_line(0, head);
+    sheet.add_line(0, "====");
 }
 
 /// Length of a base64 value after decoding, in bytes.
@@ -46,28 +46,28 @@ fn bytes(value: &Value) -> usize {
 }
 
 pub(super) fn account(sheet: &mut Sheet, account: &Value, related: &Related) {
-    marks(sheet, account);
-    let names = |field: &str| list(&account[field]).iter().map(|one| plain(&one["name"])).collect::<Vec<_>>();
-    sheet.list(0, "Image pull secrets", &names("imagePullSecrets"));
-    sheet.list(0, "Mountable secrets", &names("secrets"));
+    add_labels_and_annotations(sheet, account);
+    let names = |field: &str| list(&account[field]).iter().map(|one| to_text(&one["name"])).collect::<Vec<_>>();
+    sheet.add_list(0, "Image pull secrets", &names("imagePullSecrets"));
+    sheet.add_list(0, "Mountable secrets", &names("secrets"));
     match related.get(SECRETS) {
         Some(Ok(secrets)) => {
             let own = |secret: &&Value| {
                 secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == account["metadata"]["name"]
             };
             let tokens: Vec<String> =
-                secrets.iter().filter(own).map(|secret| plain(&secret["metadata"]["name"])).collect();
-            sheet.list(0, "Tokens", &tokens);
+                secrets.iter().filter(own).map(|secret| to_text(&secret["metadata"]["name"])).collect();
+            sheet.add_list(0, "Tokens", &tokens);
         }
-        Some(Err(why)) => sheet.say(0, "Tokens", unknown(why)),
-        None => sheet.say(0, "Tokens", NONE),
+        Some(Err(why)) => sheet.add_field(0, "Tokens", unknown(why)),
+        None => sheet.add_field(0, "Tokens", NONE),
     }
 }
 
 pub(super) fn namespace(sheet: &mut Sheet, namespace: &Value, related: &Related) {
-    marks(sheet, namespace);
-    sheet.say(0, "Status", or_none(&namespace["status"]["phase"]));
-    conditions(sheet, namespace, &CONDITIONS);
+    add_labels_and_annotations(sheet, namespace);
+    sheet.add_field(0, "Status", or_none(&namespace["status"]["phase"]));
+    add_conditions(sheet, namespace, &CONDITIONS);
     add_related(sheet, related, QUOTAS, "Resource Quotas", |sheet, quotas| {
         quotas.iter().for_each(|one| quota(sheet, one))
     });
@@ -75,43 +75,45 @@ pub(super) fn namespace(sheet: &mut Sheet, namespace: &Value, related: &Related)
         let rows: Vec<Vec<String>> =
             limits.iter().flat_map(|one| list(&one["spec"]["limits"])).flat_map(limit).collect();
         let heads = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
-        sheet.table(2, &heads, &rows);
+        sheet.add_table(2, &heads, &rows);
     });
 }
 
 fn add_related(sheet: &mut Sheet, related: &Related, what: &str, label: &str, render: impl Fn(&mut Sheet, &[Value])) {
-    sheet.line(0, "");
+    sheet.add_line(0, "");
     match related.get(what) {
         Some(Ok(all)) if !all.is_empty() => {
-            sheet.head(0, label);
+            sheet.add_heading(0, label);
             render(sheet, all);
         }
-        Some(Err(why)) => sheet.say(0, label, unknown(why)),
-        _ => sheet.line(0, format!("No {}.", label.to_lowercase())),
+        Some(Err(why)) => sheet.add_field(0, label, unknown(why)),
+        _ => sheet.add_line(0, format!("No {}.", label.to_lowercase())),
     }
 }
 
 fn quota(sheet: &mut Sheet, quota: &Value) {
-    sheet.say(2, "Name", plain(&quota["metadata"]["name"]));
+    sheet.add_field(2, "Name", to_text(&quota["metadata"]["name"]));
     let (hard, used) = (&quota["status"]["hard"], &quota["status"]["used"]);
-    let rows: Vec<Vec<String>> =
-        sorted(hard).into_iter().map(|(name, most)| vec![name.clone(), or_zero(&used[name]), plain(most)]).collect();
-    sheet.table(2, &["Resource", "Used", "Hard"], &rows);
+    let rows: Vec<Vec<String>> = sorted_fields(hard)
+        .into_iter()
+        .map(|(name, most)| vec![name.clone(), or_zero(&used[name]), to_text(most)])
+        .collect();
+    sheet.add_table(2, &["Resource", "Used", "Hard"], &rows);
 }
 
 fn or_zero(value: &Value) -> String {
-    if value.is_null() { "0".to_owned() } else { plain(value) }
+    if value.is_null() { "0".to_owned() } else { to_text(value) }
 }
 
 fn limit(limit: &Value) -> Vec<Vec<String>> {
     let fields = ["min", "max", "defaultRequest", "default", "maxLimitRequestRatio"];
     let mut names: Vec<&String> =
-        fields.iter().flat_map(|field| sorted(&limit[*field])).map(|(name, _)| name).collect();
+        fields.iter().flat_map(|field| sorted_fields(&limit[*field])).map(|(name, _)| name).collect();
     names.sort();
     names.dedup();
     let amount = |field: &str, name: &str| limit[field][name].as_str().unwrap_or("-").to_owned();
     let row = |name: &String| {
-        let own = [plain(&limit["type"]), name.clone()];
+        let own = [to_text(&limit["type"]), name.clone()];
         own.into_iter().chain(fields.iter().map(|field| amount(field, name))).collect()
     };
     names.into_iter().map(row).collect()

@@ -2,95 +2,95 @@
 
 use serde_json::Value;
 
-use crate::verbs::describe::render::{content, marks_of};
-use crate::verbs::describe::sheet::{NONE, Sheet, list, number, or_none, plain, selector, sorted, time};
+use crate::verbs::describe::render::{add_nested_fields, add_template_labels_and_annotations};
+use crate::verbs::describe::sheet::{NONE, Sheet, list, number, or_none, selector, sorted_fields, time, to_text};
 
 /// Status of a container that has none.
-static NOTHING: Value = Value::Null;
+static NO_STATE: Value = Value::Null;
 
 /// Adds the pod template of a workload.
-pub(super) fn template(sheet: &mut Sheet, template: &Value) {
-    sheet.head(0, "Pod Template");
-    marks_of(sheet, 2, &template["metadata"]);
+pub(super) fn add_pod_template(sheet: &mut Sheet, template: &Value) {
+    sheet.add_heading(0, "Pod Template");
+    add_template_labels_and_annotations(sheet, 2, &template["metadata"]);
     let spec = &template["spec"];
-    sheet.maybe(2, "Service Account", &spec["serviceAccountName"]);
-    containers(sheet, 2, "Init Containers", &spec["initContainers"], None);
-    containers(sheet, 2, "Containers", &spec["containers"], None);
-    volumes(sheet, 2, &spec["volumes"]);
-    spread(sheet, 2, spec);
-    sheet.maybe(2, "Priority Class Name", &spec["priorityClassName"]);
-    sheet.pairs(2, "Node-Selectors", &spec["nodeSelector"], "=");
-    tolerations(sheet, 2, spec);
+    sheet.add_field_if_set(2, "Service Account", &spec["serviceAccountName"]);
+    add_containers(sheet, 2, "Init Containers", &spec["initContainers"], None);
+    add_containers(sheet, 2, "Containers", &spec["containers"], None);
+    add_volumes(sheet, 2, &spec["volumes"]);
+    add_topology_spread(sheet, 2, spec);
+    sheet.add_field_if_set(2, "Priority Class Name", &spec["priorityClassName"]);
+    sheet.add_pairs(2, "Node-Selectors", &spec["nodeSelector"], "=");
+    add_tolerations(sheet, 2, spec);
 }
 
 /// Adds containers, with their state if `statuses` is given.
-pub(super) fn containers(sheet: &mut Sheet, indent: usize, label: &str, of: &Value, statuses: Option<&Value>) {
+pub(super) fn add_containers(sheet: &mut Sheet, indent: usize, label: &str, of: &Value, statuses: Option<&Value>) {
     if list(of).is_empty() {
         return;
     }
-    sheet.head(indent, label);
+    sheet.add_heading(indent, label);
     for container in list(of) {
-        let name = plain(&container["name"]);
+        let name = to_text(&container["name"]);
         let status = statuses.and_then(|all| list(all).iter().find(|status| status["name"] == *name));
-        sheet.head(indent + 2, &name);
-        container_of(sheet, indent + 4, container, status);
+        sheet.add_heading(indent + 2, &name);
+        add_container(sheet, indent + 4, container, status);
     }
 }
 
-fn container_of(sheet: &mut Sheet, indent: usize, container: &Value, status: Option<&Value>) {
+fn add_container(sheet: &mut Sheet, indent: usize, container: &Value, status: Option<&Value>) {
     if let Some(status) = status {
-        sheet.say(indent, "Container ID", plain_or_nothing(&status["containerID"]));
+        sheet.add_field(indent, "Container ID", to_text_or_empty(&status["containerID"]));
     }
-    sheet.say(indent, "Image", plain_or_nothing(&container["image"]));
+    sheet.add_field(indent, "Image", to_text_or_empty(&container["image"]));
     if let Some(status) = status {
-        sheet.say(indent, "Image ID", plain_or_nothing(&status["imageID"]));
+        sheet.add_field(indent, "Image ID", to_text_or_empty(&status["imageID"]));
     }
-    ports(sheet, indent, list(&container["ports"]));
-    words(sheet, indent, "Command", &container["command"]);
-    words(sheet, indent, "Args", &container["args"]);
+    add_ports(sheet, indent, list(&container["ports"]));
+    add_words(sheet, indent, "Command", &container["command"]);
+    add_words(sheet, indent, "Args", &container["args"]);
     if let Some(status) = status {
-        state(sheet, indent, "State", &status["state"]);
+        add_state(sheet, indent, "State", &status["state"]);
         if status["lastState"].as_object().is_some_and(|state| !state.is_empty()) {
-            state(sheet, indent, "Last State", &status["lastState"]);
+            add_state(sheet, indent, "Last State", &status["lastState"]);
         }
-        sheet.say(indent, "Ready", if status["ready"] == true { "True" } else { "False" });
-        sheet.say(indent, "Restart Count", number(&status["restartCount"]).to_string());
+        sheet.add_field(indent, "Ready", if status["ready"] == true { "True" } else { "False" });
+        sheet.add_field(indent, "Restart Count", number(&status["restartCount"]).to_string());
     }
     for (label, field) in [("Limits", "limits"), ("Requests", "requests")] {
-        let amounts = sorted(&container["resources"][field]);
+        let amounts = sorted_fields(&container["resources"][field]);
         if !amounts.is_empty() {
-            sheet.head(indent, label);
-            amounts.into_iter().for_each(|(name, amount)| sheet.say(indent + 2, name, plain(amount)));
+            sheet.add_heading(indent, label);
+            amounts.into_iter().for_each(|(name, amount)| sheet.add_field(indent + 2, name, to_text(amount)));
         }
     }
     for (label, field) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")]
     {
         if container[field].is_object() {
-            sheet.say(indent, label, probe(&container[field]));
+            sheet.add_field(indent, label, format_probe(&container[field]));
         }
     }
-    environment(sheet, indent, container);
+    add_environment(sheet, indent, container);
     let mount = |mount: &Value| {
         let mut how = vec![if mount["readOnly"] == true { "ro".to_owned() } else { "rw".to_owned() }];
         how.extend(mount["subPath"].as_str().filter(|path| !path.is_empty()).map(|path| format!("path={path:?}")));
-        format!("{} from {} ({})", plain(&mount["mountPath"]), plain(&mount["name"]), how.join(","))
+        format!("{} from {} ({})", to_text(&mount["mountPath"]), to_text(&mount["name"]), how.join(","))
     };
     let mut mounts: Vec<String> = list(&container["volumeMounts"]).iter().map(mount).collect();
     mounts.sort();
     match mounts.is_empty() {
-        true => sheet.say(indent, "Mounts", NONE),
+        true => sheet.add_field(indent, "Mounts", NONE),
         false => {
-            sheet.head(indent, "Mounts");
-            mounts.into_iter().for_each(|mount| sheet.line(indent + 2, mount));
+            sheet.add_heading(indent, "Mounts");
+            mounts.into_iter().for_each(|mount| sheet.add_line(indent + 2, mount));
         }
     }
 }
 
-fn plain_or_nothing(value: &Value) -> &str {
+fn to_text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
+fn add_ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
     let protocol = |port: &Value| port["protocol"].as_str().unwrap_or("TCP").to_owned();
     let own = |port: &Value| {
         let name = port["name"].as_str().map(|name| format!(" ({name})")).unwrap_or_default();
@@ -99,59 +99,61 @@ fn ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
     let host = |port: &Value| format!("{}/{}", number(&port["hostPort"]), protocol(port));
     let plural = if ports.len() > 1 { "s" } else { "" };
     let join_or_none = |texts: Vec<String>| if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") };
-    sheet.say(indent, &format!("Port{plural}"), join_or_none(ports.iter().map(own).collect()));
-    sheet.say(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host).collect()));
+    sheet.add_field(indent, &format!("Port{plural}"), join_or_none(ports.iter().map(own).collect()));
+    sheet.add_field(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host).collect()));
 }
 
-fn words(sheet: &mut Sheet, indent: usize, label: &str, of: &Value) {
+fn add_words(sheet: &mut Sheet, indent: usize, label: &str, of: &Value) {
     if !list(of).is_empty() {
-        sheet.head(indent, label);
-        list(of).iter().for_each(|word| sheet.line(indent + 2, plain(word)));
+        sheet.add_heading(indent, label);
+        list(of).iter().for_each(|word| sheet.add_line(indent + 2, to_text(word)));
     }
 }
 
-fn state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
+fn add_state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
     let (state_name, of) = match state.as_object().and_then(|state| state.iter().find(|(_, of)| of.is_object())) {
         Some((word, of)) if word == "running" => ("Running", of),
         Some((word, of)) if word == "terminated" => ("Terminated", of),
         Some((_, of)) => ("Waiting", of),
-        None => ("Waiting", &NOTHING),
+        None => ("Waiting", &NO_STATE),
     };
-    sheet.say(indent, label, state_name);
-    sheet.maybe(indent + 2, "Reason", &of["reason"]);
-    sheet.maybe(indent + 2, "Message", &of["message"]);
+    sheet.add_field(indent, label, state_name);
+    sheet.add_field_if_set(indent + 2, "Reason", &of["reason"]);
+    sheet.add_field_if_set(indent + 2, "Message", &of["message"]);
     if state_name == "Terminated" {
-        sheet.say(indent + 2, "Exit Code", number(&of["exitCode"]).to_string());
-        sheet.maybe(indent + 2, "Signal", &of["signal"]);
+        sheet.add_field(indent + 2, "Exit Code", number(&of["exitCode"]).to_string());
+        sheet.add_field_if_set(indent + 2, "Signal", &of["signal"]);
     }
     for (label, field) in [("Started", "startedAt"), ("Finished", "finishedAt")] {
         if of[field].is_string() {
-            sheet.say(indent + 2, label, time(&of[field]));
+            sheet.add_field(indent + 2, label, time(&of[field]));
         }
     }
 }
 
 /// `http-get http://:8080/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`
-fn probe(probe: &Value) -> String {
+fn format_probe(probe: &Value) -> String {
     let how = match probe {
         probe if probe["exec"].is_object() => {
-            let words: Vec<String> = list(&probe["exec"]["command"]).iter().map(plain).collect();
+            let words: Vec<String> = list(&probe["exec"]["command"]).iter().map(to_text).collect();
             format!("exec [{}]", words.join(" "))
         }
         probe if probe["httpGet"].is_object() => {
             let get = &probe["httpGet"];
             let scheme = get["scheme"].as_str().unwrap_or("HTTP").to_lowercase();
-            let path = plain_or_nothing(&get["path"]);
+            let path = to_text_or_empty(&get["path"]);
             let gap = if path.starts_with('/') { "" } else { "/" };
-            format!("http-get {scheme}://{}:{}{gap}{path}", plain_or_nothing(&get["host"]), plain(&get["port"]))
+            format!("http-get {scheme}://{}:{}{gap}{path}", to_text_or_empty(&get["host"]), to_text(&get["port"]))
         }
         probe if probe["tcpSocket"].is_object() => {
             let socket = &probe["tcpSocket"];
-            format!("tcp-socket {}:{}", plain_or_nothing(&socket["host"]), plain(&socket["port"]))
+            format!("tcp-socket {}:{}", to_text_or_empty(&socket["host"]), to_text(&socket["port"]))
         }
         probe if probe["grpc"].is_object() => {
             let grpc = &probe["grpc"];
-            format!("grpc <pod>:{} {}", plain(&grpc["port"]), plain_or_nothing(&grpc["service"])).trim_end().to_owned()
+            format!("grpc <pod>:{} {}", to_text(&grpc["port"]), to_text_or_empty(&grpc["service"]))
+                .trim_end()
+                .to_owned()
         }
         _ => "unknown".to_owned(),
     };
@@ -166,9 +168,9 @@ fn probe(probe: &Value) -> String {
     )
 }
 
-fn environment(sheet: &mut Sheet, indent: usize, container: &Value) {
+fn add_environment(sheet: &mut Sheet, indent: usize, container: &Value) {
     if !list(&container["envFrom"]).is_empty() {
-        sheet.head(indent, "Environment Variables from");
+        sheet.add_heading(indent, "Environment Variables from");
         for from in list(&container["envFrom"]) {
             let (what, of) = match from["configMapRef"].is_object() {
                 true => ("ConfigMap", &from["configMapRef"]),
@@ -176,41 +178,41 @@ fn environment(sheet: &mut Sheet, indent: usize, container: &Value) {
             };
             let prefix = from["prefix"].as_str().filter(|prefix| !prefix.is_empty());
             let prefix = prefix.map(|prefix| format!(" with prefix '{prefix}'")).unwrap_or_default();
-            sheet.line(
+            sheet.add_line(
                 indent + 2,
-                format!("{}  {what}{prefix}  Optional: {}", plain(&of["name"]), of["optional"] == true),
+                format!("{}  {what}{prefix}  Optional: {}", to_text(&of["name"]), of["optional"] == true),
             );
         }
     }
     if list(&container["env"]).is_empty() {
-        return sheet.say(indent, "Environment", NONE);
+        return sheet.add_field(indent, "Environment", NONE);
     }
-    sheet.head(indent, "Environment");
+    sheet.add_heading(indent, "Environment");
     for variable in list(&container["env"]) {
-        sheet.say(indent + 2, &plain(&variable["name"]), set_to(variable));
+        sheet.add_field(indent + 2, &to_text(&variable["name"]), environment_value(variable));
     }
 }
 
 /// The source of an environment variable's value.
-fn set_to(variable: &Value) -> String {
+fn environment_value(variable: &Value) -> String {
     let from = &variable["valueFrom"];
     let key = |of: &Value, what: &str| {
         format!(
             "<set to the key '{}' {what} '{}'>  Optional: {}",
-            plain(&of["key"]),
-            plain(&of["name"]),
+            to_text(&of["key"]),
+            to_text(&of["name"]),
             of["optional"] == true
         )
     };
     match from {
         from if from["fieldRef"].is_object() => {
             let field = &from["fieldRef"];
-            format!("({}:{})", field["apiVersion"].as_str().unwrap_or("v1"), plain(&field["fieldPath"]))
+            format!("({}:{})", field["apiVersion"].as_str().unwrap_or("v1"), to_text(&field["fieldPath"]))
         }
-        from if from["resourceFieldRef"].is_object() => format!("({})", plain(&from["resourceFieldRef"]["resource"])),
+        from if from["resourceFieldRef"].is_object() => format!("({})", to_text(&from["resourceFieldRef"]["resource"])),
         from if from["secretKeyRef"].is_object() => key(&from["secretKeyRef"], "in secret"),
         from if from["configMapKeyRef"].is_object() => key(&from["configMapKeyRef"], "of config map"),
-        _ => plain_or_nothing(&variable["value"]).to_owned(),
+        _ => to_text_or_empty(&variable["value"]).to_owned(),
     }
 }
 
@@ -242,36 +244,38 @@ const VOLUMES: [(&str, &str, &[(&str, &str)]); 8] = [
     ("image", "Image (a container image or OCI artifact)", &[("Reference", "reference"), ("PullPolicy", "pullPolicy")]),
 ];
 
-pub(super) fn volumes(sheet: &mut Sheet, indent: usize, volumes: &Value) {
+pub(super) fn add_volumes(sheet: &mut Sheet, indent: usize, volumes: &Value) {
     if list(volumes).is_empty() {
-        return sheet.say(indent, "Volumes", NONE);
+        return sheet.add_field(indent, "Volumes", NONE);
     }
-    sheet.head(indent, "Volumes");
+    sheet.add_heading(indent, "Volumes");
     for volume in list(volumes) {
-        sheet.head(indent + 2, &plain(&volume["name"]));
-        volume_of(sheet, indent + 4, volume);
+        sheet.add_heading(indent + 2, &to_text(&volume["name"]));
+        add_volume(sheet, indent + 4, volume);
     }
 }
 
-fn volume_of(sheet: &mut Sheet, indent: usize, volume: &Value) {
+fn add_volume(sheet: &mut Sheet, indent: usize, volume: &Value) {
     if volume["projected"].is_object() {
-        sheet.say(indent, "Type", "Projected (a volume that contains injected data from multiple sources)");
-        return list(&volume["projected"]["sources"]).iter().for_each(|source| projected(sheet, indent, source));
+        sheet.add_field(indent, "Type", "Projected (a volume that contains injected data from multiple sources)");
+        return list(&volume["projected"]["sources"])
+            .iter()
+            .for_each(|source| add_projected_source(sheet, indent, source));
     }
     if let Some((field, what, fields)) = VOLUMES.iter().find(|(field, ..)| volume[*field].is_object()) {
-        sheet.say(indent, "Type", *what);
+        sheet.add_field(indent, "Type", *what);
         for (label, name) in *fields {
-            sheet.say(indent, label, format_field(label, &volume[*field][*name]));
+            sheet.add_field(indent, label, format_field(label, &volume[*field][*name]));
         }
         return;
     }
     let mut sources = volume.as_object().into_iter().flatten().filter(|(name, _)| *name != "name");
     match sources.next() {
         Some((kind, Value::Object(source))) => {
-            sheet.say(indent, "Type", kind.as_str());
-            content(sheet, indent, source);
+            sheet.add_field(indent, "Type", kind.as_str());
+            add_nested_fields(sheet, indent, source);
         }
-        _ => sheet.line(indent, "<unknown>"),
+        _ => sheet.add_line(indent, "<unknown>"),
     }
 }
 
@@ -279,32 +283,32 @@ fn format_field(label: &str, value: &Value) -> String {
     match (label, value) {
         ("Optional" | "ReadOnly", value) => (*value == true).to_string(),
         ("SizeLimit", Value::Null) => "<unset>".to_owned(),
-        ("Medium", value) => plain_or_nothing(value).to_owned(),
+        ("Medium", value) => to_text_or_empty(value).to_owned(),
         (_, value) => or_none(value),
     }
 }
 
-fn projected(sheet: &mut Sheet, indent: usize, source: &Value) {
+fn add_projected_source(sheet: &mut Sheet, indent: usize, source: &Value) {
     if source["secret"].is_object() {
-        sheet.say(indent, "SecretName", plain(&source["secret"]["name"]));
-        sheet.say(indent, "Optional", format_field("Optional", &source["secret"]["optional"]));
+        sheet.add_field(indent, "SecretName", to_text(&source["secret"]["name"]));
+        sheet.add_field(indent, "Optional", format_field("Optional", &source["secret"]["optional"]));
     } else if source["configMap"].is_object() {
-        sheet.say(indent, "ConfigMapName", plain(&source["configMap"]["name"]));
-        sheet.say(indent, "Optional", format_field("Optional", &source["configMap"]["optional"]));
+        sheet.add_field(indent, "ConfigMapName", to_text(&source["configMap"]["name"]));
+        sheet.add_field(indent, "Optional", format_field("Optional", &source["configMap"]["optional"]));
     } else if source["serviceAccountToken"].is_object() {
         let seconds = source["serviceAccountToken"]["expirationSeconds"].as_i64().unwrap_or(3600);
-        sheet.say(indent, "TokenExpirationSeconds", seconds.to_string());
+        sheet.add_field(indent, "TokenExpirationSeconds", seconds.to_string());
     } else if source["downwardAPI"].is_object() {
-        sheet.say(indent, "DownwardAPI", "true");
+        sheet.add_field(indent, "DownwardAPI", "true");
     } else if let Some((kind, Value::Object(fields))) = source.as_object().and_then(|source| source.iter().next()) {
-        sheet.head(indent, kind);
-        content(sheet, indent + 2, fields);
+        sheet.add_heading(indent, kind);
+        add_nested_fields(sheet, indent + 2, fields);
     }
 }
 
 /// `key=value:Effect op=Exists for 300s`
-pub(super) fn toleration(of: &Value) -> String {
-    let mut text = plain_or_nothing(&of["key"]).to_owned();
+pub(super) fn format_toleration(of: &Value) -> String {
+    let mut text = to_text_or_empty(&of["key"]).to_owned();
     if let Some(value) = of["value"].as_str().filter(|value| !value.is_empty()) {
         text.push_str(&format!("={value}"));
     }
@@ -320,26 +324,26 @@ pub(super) fn toleration(of: &Value) -> String {
     text
 }
 
-pub(super) fn tolerations(sheet: &mut Sheet, indent: usize, spec: &Value) {
-    let mut all: Vec<String> = list(&spec["tolerations"]).iter().map(toleration).collect();
+pub(super) fn add_tolerations(sheet: &mut Sheet, indent: usize, spec: &Value) {
+    let mut all: Vec<String> = list(&spec["tolerations"]).iter().map(format_toleration).collect();
     all.sort();
-    sheet.list(indent, "Tolerations", &all);
+    sheet.add_list(indent, "Tolerations", &all);
 }
 
-pub(super) fn spread(sheet: &mut Sheet, indent: usize, spec: &Value) {
+pub(super) fn add_topology_spread(sheet: &mut Sheet, indent: usize, spec: &Value) {
     let one = |one: &Value| {
         let of = selector(&one["labelSelector"]);
         let of = if of.is_empty() { String::new() } else { format!(" for selector {of}") };
         format!(
             "{}:{} when max skew {} is exceeded{of}",
-            plain(&one["topologyKey"]),
-            plain(&one["whenUnsatisfiable"]),
-            plain(&one["maxSkew"])
+            to_text(&one["topologyKey"]),
+            to_text(&one["whenUnsatisfiable"]),
+            to_text(&one["maxSkew"])
         )
     };
     let mut all: Vec<String> = list(&spec["topologySpreadConstraints"]).iter().map(one).collect();
     all.sort();
     if !all.is_empty() {
-        sheet.list(indent, "Topology Spread Constraints", &all);
+        sheet.add_list(indent, "Topology Spread Constraints", &all);
     }
 }

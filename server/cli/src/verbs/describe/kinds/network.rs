@@ -3,53 +3,53 @@
 use serde_json::Value;
 
 use super::{Related, SLICES, unknown};
-use crate::verbs::describe::render::marks;
-use crate::verbs::describe::sheet::{NONE, Sheet, joined, list, or_none, plain};
+use crate::verbs::describe::render::add_labels_and_annotations;
+use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, or_none, to_text};
 
 /// Number of endpoints shown; the rest is counted.
-const MOST: usize = 3;
+const MAX_ENDPOINTS: usize = 3;
 const SERVICE: &str = "kubernetes.io/service-name";
 
 pub(super) fn service(sheet: &mut Sheet, service: &Value, related: &Related) {
     let spec = &service["spec"];
-    marks(sheet, service);
-    sheet.pairs(0, "Selector", &spec["selector"], "=");
-    sheet.say(0, "Type", or_none(&spec["type"]));
-    sheet.maybe(0, "IP Family Policy", &spec["ipFamilyPolicy"]);
+    add_labels_and_annotations(sheet, service);
+    sheet.add_pairs(0, "Selector", &spec["selector"], "=");
+    sheet.add_field(0, "Type", or_none(&spec["type"]));
+    sheet.add_field_if_set(0, "IP Family Policy", &spec["ipFamilyPolicy"]);
     if !list(&spec["ipFamilies"]).is_empty() {
-        sheet.say(0, "IP Families", joined(&spec["ipFamilies"], ","));
+        sheet.add_field(0, "IP Families", join_or_none(&spec["ipFamilies"], ","));
     }
-    sheet.say(0, "IP", or_none(&spec["clusterIP"]));
-    sheet.say(0, "IPs", joined(&spec["clusterIPs"], ","));
+    sheet.add_field(0, "IP", or_none(&spec["clusterIP"]));
+    sheet.add_field(0, "IPs", join_or_none(&spec["clusterIPs"], ","));
     if !list(&spec["externalIPs"]).is_empty() {
-        sheet.say(0, "External IPs", joined(&spec["externalIPs"], ","));
+        sheet.add_field(0, "External IPs", join_or_none(&spec["externalIPs"], ","));
     }
-    sheet.maybe(0, "Desired LoadBalancer IP", &spec["loadBalancerIP"]);
-    sheet.maybe(0, "External Name", &spec["externalName"]);
+    sheet.add_field_if_set(0, "Desired LoadBalancer IP", &spec["loadBalancerIP"]);
+    sheet.add_field_if_set(0, "External Name", &spec["externalName"]);
     let balancers = addresses(service);
     if !balancers.is_empty() {
-        sheet.say(0, "LoadBalancer Ingress", balancers.join(", "));
+        sheet.add_field(0, "LoadBalancer Ingress", balancers.join(", "));
     }
     for port in list(&spec["ports"]) {
         let protocol = port["protocol"].as_str().unwrap_or("TCP");
         let name = port["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("<unset>");
-        sheet.say(0, "Port", format!("{name}  {}/{protocol}", plain(&port["port"])));
-        sheet.say(0, "TargetPort", format!("{}/{protocol}", plain(&port["targetPort"])));
+        sheet.add_field(0, "Port", format!("{name}  {}/{protocol}", to_text(&port["port"])));
+        sheet.add_field(0, "TargetPort", format!("{}/{protocol}", to_text(&port["targetPort"])));
         if port["nodePort"].as_i64().is_some_and(|port| port != 0) {
-            sheet.say(0, "NodePort", format!("{name}  {}/{protocol}", plain(&port["nodePort"])));
+            sheet.add_field(0, "NodePort", format!("{name}  {}/{protocol}", to_text(&port["nodePort"])));
         }
-        sheet.say(0, "Endpoints", endpoints(related, text_of(&service["metadata"]["name"]), &port["name"]));
+        sheet.add_field(0, "Endpoints", endpoints(related, text_or_empty(&service["metadata"]["name"]), &port["name"]));
     }
-    sheet.say(0, "Session Affinity", or_none(&spec["sessionAffinity"]));
-    sheet.maybe(0, "External Traffic Policy", &spec["externalTrafficPolicy"]);
-    sheet.maybe(0, "Internal Traffic Policy", &spec["internalTrafficPolicy"]);
-    sheet.maybe(0, "HealthCheck NodePort", &spec["healthCheckNodePort"]);
+    sheet.add_field(0, "Session Affinity", or_none(&spec["sessionAffinity"]));
+    sheet.add_field_if_set(0, "External Traffic Policy", &spec["externalTrafficPolicy"]);
+    sheet.add_field_if_set(0, "Internal Traffic Policy", &spec["internalTrafficPolicy"]);
+    sheet.add_field_if_set(0, "HealthCheck NodePort", &spec["healthCheckNodePort"]);
     if !list(&spec["loadBalancerSourceRanges"]).is_empty() {
-        sheet.say(0, "LoadBalancer Source Ranges", joined(&spec["loadBalancerSourceRanges"], ","));
+        sheet.add_field(0, "LoadBalancer Source Ranges", join_or_none(&spec["loadBalancerSourceRanges"], ","));
     }
 }
 
-fn text_of(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -59,7 +59,7 @@ fn addresses(object: &Value) -> Vec<String> {
     all.filter_map(|one| one["ip"].as_str().or_else(|| one["hostname"].as_str())).map(str::to_owned).collect()
 }
 
-/// Ready endpoints of a Service's port, shortened to `MOST`.
+/// Ready endpoints of a Service's port, shortened to `MAX_ENDPOINTS`.
 fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     let slices = match related.get(SLICES) {
         Some(Ok(slices)) => slices,
@@ -68,7 +68,7 @@ fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     };
     let mut all: Vec<String> = Vec::new();
     for slice in slices.iter().filter(|slice| slice["metadata"]["labels"][SERVICE] == *service) {
-        let named = |one: &&Value| text_of(&one["name"]) == text_of(port);
+        let named = |one: &&Value| text_or_empty(&one["name"]) == text_or_empty(port);
         let Some(number) = list(&slice["ports"]).iter().find(named).and_then(|one| one["port"].as_i64()) else {
             continue;
         };
@@ -84,7 +84,9 @@ fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     all.dedup();
     match all.len() {
         0 => String::new(),
-        count if count > MOST => format!("{} + {} more...", all[..MOST].join(","), count - MOST),
+        count if count > MAX_ENDPOINTS => {
+            format!("{} + {} more...", all[..MAX_ENDPOINTS].join(","), count - MAX_ENDPOINTS)
+        }
         _ => all.join(","),
     }
 }
@@ -102,22 +104,22 @@ pub(super) fn services(ingress: &Value) -> Vec<&str> {
 
 pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
     let spec = &ingress["spec"];
-    sheet.pairs(0, "Labels", &ingress["metadata"]["labels"], "=");
-    sheet.say(0, "Address", addresses(ingress).join(","));
-    sheet.say(0, "Ingress Class", or_none(&spec["ingressClassName"]));
+    sheet.add_pairs(0, "Labels", &ingress["metadata"]["labels"], "=");
+    sheet.add_field(0, "Address", addresses(ingress).join(","));
+    sheet.add_field(0, "Ingress Class", or_none(&spec["ingressClassName"]));
     let default = &spec["defaultBackend"];
-    sheet.say(
+    sheet.add_field(
         0,
         "Default backend",
         if default.is_object() { backend(default, related) } else { "<default>".to_owned() },
     );
     if !list(&spec["tls"]).is_empty() {
-        sheet.head(0, "TLS");
+        sheet.add_heading(0, "TLS");
         for tls in list(&spec["tls"]) {
-            let hosts = joined(&tls["hosts"], ",");
+            let hosts = join_or_none(&tls["hosts"], ",");
             match tls["secretName"].as_str().filter(|name| !name.is_empty()) {
-                Some(secret) => sheet.line(2, format!("{secret} terminates {hosts}")),
-                None => sheet.line(2, format!("SNI routes {hosts}")),
+                Some(secret) => sheet.add_line(2, format!("{secret} terminates {hosts}")),
+                None => sheet.add_line(2, format!("SNI routes {hosts}")),
             }
         }
     }
@@ -125,15 +127,19 @@ pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
     for rule in list(&spec["rules"]) {
         let host = rule["host"].as_str().filter(|host| !host.is_empty()).unwrap_or("*");
         for path in list(&rule["http"]["paths"]) {
-            rows.push(vec![host.to_owned(), text_of(&path["path"]).to_owned(), backend(&path["backend"], related)]);
+            rows.push(vec![
+                host.to_owned(),
+                text_or_empty(&path["path"]).to_owned(),
+                backend(&path["backend"], related),
+            ]);
         }
     }
-    sheet.head(0, "Rules");
+    sheet.add_heading(0, "Rules");
     if rows.is_empty() {
         rows.push(vec!["*".to_owned(), "*".to_owned(), "<default>".to_owned()]);
     }
-    sheet.table(2, &["Host", "Path", "Backends"], &rows);
-    sheet.pairs(0, "Annotations", &ingress["metadata"]["annotations"], ": ");
+    sheet.add_table(2, &["Host", "Path", "Backends"], &rows);
+    sheet.add_pairs(0, "Annotations", &ingress["metadata"]["annotations"], ": ");
 }
 
 /// `web:80 (10.0.0.1:8080)`. Named Service ports that no EndpointSlice has show no endpoints.
@@ -141,20 +147,24 @@ fn backend(backend: &Value, related: &Related) -> String {
     let resource = &backend["resource"];
     if resource.is_object() {
         let group = resource["apiGroup"].as_str().unwrap_or("<none>");
-        return format!("APIGroup: {group}, Kind: {}, Name: {}", plain(&resource["kind"]), plain(&resource["name"]));
+        return format!(
+            "APIGroup: {group}, Kind: {}, Name: {}",
+            to_text(&resource["kind"]),
+            to_text(&resource["name"])
+        );
     }
     let service = &backend["service"];
-    let (name, port) = (text_of(&service["name"]), &service["port"]);
-    let port_text = if port["name"].is_string() { plain(&port["name"]) } else { plain(&port["number"]) };
+    let (name, port) = (text_or_empty(&service["name"]), &service["port"]);
+    let port_text = if port["name"].is_string() { to_text(&port["name"]) } else { to_text(&port["number"]) };
     let found = match port["name"].is_string() {
         true => endpoints(related, name, &port["name"]),
-        false => any_port(related, name),
+        false => single_port_endpoints(related, name),
     };
     format!("{name}:{port_text} ({found})")
 }
 
 /// Endpoints of a Service with a single port, regardless of the port's name.
-fn any_port(related: &Related, service: &str) -> String {
+fn single_port_endpoints(related: &Related, service: &str) -> String {
     let Some(Ok(slices)) = related.get(SLICES) else { return endpoints(related, service, &Value::Null) };
     let own = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);
     match own.map(|slice| list(&slice["ports"])) {

@@ -2,39 +2,39 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, conditions, created};
-use crate::verbs::describe::render::{content, marks};
-use crate::verbs::describe::sheet::{Sheet, list, number, or_none, plain, selector};
+use super::{CONDITIONS, add_conditions, add_creation_timestamp};
+use crate::verbs::describe::render::{add_labels_and_annotations, add_nested_fields};
+use crate::verbs::describe::sheet::{Sheet, list, number, or_none, selector, to_text};
 
 const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     let (spec, status) = (&autoscaler["spec"], &autoscaler["status"]);
-    marks(sheet, autoscaler);
-    created(sheet, autoscaler);
+    add_labels_and_annotations(sheet, autoscaler);
+    add_creation_timestamp(sheet, autoscaler);
     let target = &spec["scaleTargetRef"];
-    sheet.say(0, "Reference", format!("{}/{}", plain(&target["kind"]), plain(&target["name"])));
-    sheet.head(0, "Metrics");
-    sheet.line(2, "( current / target )");
+    sheet.add_field(0, "Reference", format!("{}/{}", to_text(&target["kind"]), to_text(&target["name"])));
+    sheet.add_heading(0, "Metrics");
+    sheet.add_line(2, "( current / target )");
     for (at, metric) in list(&spec["metrics"]).iter().enumerate() {
         let (what, target) = describe_metric(metric);
         let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), current);
-        sheet.say(2, &what, format!("{now} / {target}"));
+        sheet.add_field(2, &what, format!("{now} / {target}"));
     }
-    sheet.say(
+    sheet.add_field(
         0,
         "Min replicas",
         spec["minReplicas"].as_i64().map_or_else(|| "<unset>".to_owned(), |min| min.to_string()),
     );
-    sheet.say(0, "Max replicas", or_none(&spec["maxReplicas"]));
+    sheet.add_field(0, "Max replicas", or_none(&spec["maxReplicas"]));
     if let Some(behavior) = spec["behavior"].as_object() {
-        sheet.head(0, "Behavior");
-        content(sheet, 2, behavior);
+        sheet.add_heading(0, "Behavior");
+        add_nested_fields(sheet, 2, behavior);
     }
     let counts =
         format!("{} current / {} desired", number(&status["currentReplicas"]), number(&status["desiredReplicas"]));
-    sheet.say(0, &format!("{} pods", plain(&target["kind"])), counts);
-    conditions(sheet, autoscaler, &CONDITIONS);
+    sheet.add_field(0, &format!("{} pods", to_text(&target["kind"])), counts);
+    add_conditions(sheet, autoscaler, &CONDITIONS);
 }
 
 /// The metric's source field, by its type.
@@ -61,22 +61,26 @@ fn describe_metric(metric: &Value) -> (String, String) {
     let how = match metric["type"].as_str() {
         Some("Resource") => {
             let pods = if percent.is_some() { "  (as a percentage of request)" } else { "" };
-            format!("resource {} on pods{pods}", plain(&source["name"]))
+            format!("resource {} on pods{pods}", to_text(&source["name"]))
         }
         Some("ContainerResource") => {
             let request = if percent.is_some() { "  (as a percentage of request)" } else { "" };
-            format!("resource {} of container {} on pods{request}", plain(&source["name"]), plain(&source["container"]))
+            format!(
+                "resource {} of container {} on pods{request}",
+                to_text(&source["name"]),
+                to_text(&source["container"])
+            )
         }
-        Some("Pods") => format!("{:?} on pods", plain(&source["metric"]["name"])),
+        Some("Pods") => format!("{:?} on pods", to_text(&source["metric"]["name"])),
         Some("Object") => {
             let object = &source["describedObject"];
-            let (kind, name) = (plain(&object["kind"]), plain(&object["name"]));
-            format!("{:?} on {kind}/{name}", plain(&source["metric"]["name"]))
+            let (kind, name) = (to_text(&object["kind"]), to_text(&object["name"]));
+            format!("{:?} on {kind}/{name}", to_text(&source["metric"]["name"]))
         }
         _ => {
             let selector = selector(&source["metric"]["selector"]);
             let of = if selector.is_empty() { String::new() } else { format!(" of {selector}") };
-            format!("{:?} (external){of}", plain(&source["metric"]["name"]))
+            format!("{:?} (external){of}", to_text(&source["metric"]["name"]))
         }
     };
     let average = average.filter(|_| metric["type"] != "Resource").map_or("", |(_, average)| average);

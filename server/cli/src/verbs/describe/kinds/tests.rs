@@ -1,16 +1,16 @@
-//! Golden tests of descriptions.
+//! Tests that compare descriptions with golden files.
 
 use super::*;
 use serde_json::json;
 
 use crate::verbs::describe::render::description;
 
-fn described(fixture: &str) -> String {
+fn describe_fixture(fixture: &str) -> String {
     let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
-    let known = [PODS, REPLICA_SETS, SLICES, LEASES, QUOTAS, LIMITS, SECRETS];
-    let given = known.iter().filter_map(|what| Some((*what, Ok(fixture["related"][*what].as_array()?.clone()))));
+    let names = [PODS, REPLICA_SETS, SLICES, LEASES, QUOTAS, LIMITS, SECRETS];
+    let related = names.iter().filter_map(|name| Some((*name, Ok(fixture["related"][*name].as_array()?.clone()))));
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    description(&fixture["object"], Some("member1"), &given.collect(), None, now)
+    description(&fixture["object"], Some("member1"), &related.collect(), None, now)
 }
 
 #[rstest::rstest]
@@ -31,8 +31,8 @@ fn described(fixture: &str) -> String {
 #[case::claim(include_str!("fixtures/claim.yaml"), include_str!("fixtures/claim.txt"))]
 #[case::namespace(include_str!("fixtures/namespace.yaml"), include_str!("fixtures/namespace.txt"))]
 #[case::account(include_str!("fixtures/account.yaml"), include_str!("fixtures/account.txt"))]
-fn known_kinds_match_their_golden(#[case] fixture: &str, #[case] expected: &str) {
-    assert_eq!(described(fixture), expected);
+fn descriptions_match_the_golden_files(#[case] fixture: &str, #[case] expected: &str) {
+    assert_eq!(describe_fixture(fixture), expected);
 }
 
 fn describe(object: Value, related: &Related) -> String {
@@ -60,8 +60,8 @@ fn config_maps_show_their_data() {
 #[test]
 fn missing_related_objects_are_reported() {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}});
-    let refused = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
-    assert!(describe(claim, &refused).contains("Used By:       <unknown: pods is forbidden>\n"));
+    let forbidden = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
+    assert!(describe(claim, &forbidden).contains("Used By:       <unknown: pods is forbidden>\n"));
 }
 
 #[rstest::rstest]
@@ -73,7 +73,7 @@ fn missing_related_objects_are_reported() {
 #[case(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 #[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 fn related_objects_are_requested(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
-    let requests = wanted(&object);
+    let requests = related_requests(&object);
     let requests: Vec<(&str, &str)> = requests.iter().map(|(what, path)| (*what, path.as_str())).collect();
     assert_eq!(requests, expected);
 }

@@ -2,53 +2,54 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, PODS, Related, conditions, unknown};
-use crate::verbs::describe::render::marks;
-use crate::verbs::describe::sheet::{Sheet, joined, list, or_none, plain};
+use super::{CONDITIONS, PODS, Related, add_conditions, unknown};
+use crate::verbs::describe::render::add_labels_and_annotations;
+use crate::verbs::describe::sheet::{Sheet, join_or_none, list, or_none, to_text};
 
 pub(super) fn claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
     let (metadata, spec, status) = (&claim["metadata"], &claim["spec"], &claim["status"]);
-    sheet.say(0, "StorageClass", spec["storageClassName"].as_str().unwrap_or_default());
+    sheet.add_field(0, "StorageClass", spec["storageClassName"].as_str().unwrap_or_default());
     match metadata["deletionTimestamp"].as_str() {
-        Some(since) => sheet.say(0, "Status", format!("Terminating (since {since})")),
-        None => sheet.say(0, "Status", or_none(&status["phase"])),
+        Some(since) => sheet.add_field(0, "Status", format!("Terminating (since {since})")),
+        None => sheet.add_field(0, "Status", or_none(&status["phase"])),
     }
-    sheet.say(0, "Volume", spec["volumeName"].as_str().unwrap_or_default());
-    marks(sheet, claim);
-    sheet.say(
+    sheet.add_field(0, "Volume", spec["volumeName"].as_str().unwrap_or_default());
+    add_labels_and_annotations(sheet, claim);
+    sheet.add_field(
         0,
         "Finalizers",
-        format!("[{}]", list(&metadata["finalizers"]).iter().map(plain).collect::<Vec<_>>().join(" ")),
+        format!("[{}]", list(&metadata["finalizers"]).iter().map(to_text).collect::<Vec<_>>().join(" ")),
     );
     let (capacity, modes) = match spec["volumeName"].as_str() {
-        Some(_) => {
-            (status["capacity"]["storage"].as_str().unwrap_or_default().to_owned(), joined(&status["accessModes"], ","))
-        }
+        Some(_) => (
+            status["capacity"]["storage"].as_str().unwrap_or_default().to_owned(),
+            join_or_none(&status["accessModes"], ","),
+        ),
         None => (String::new(), String::new()),
     };
-    sheet.say(0, "Capacity", capacity);
-    sheet.say(0, "Access Modes", modes);
-    sheet.maybe(0, "VolumeMode", &spec["volumeMode"]);
+    sheet.add_field(0, "Capacity", capacity);
+    sheet.add_field(0, "Access Modes", modes);
+    sheet.add_field_if_set(0, "VolumeMode", &spec["volumeMode"]);
     if spec["dataSource"].is_object() {
         let source = &spec["dataSource"];
-        sheet.head(0, "DataSource");
-        sheet.maybe(2, "APIGroup", &source["apiGroup"]);
-        sheet.say(2, "Kind", plain(&source["kind"]));
-        sheet.say(2, "Name", plain(&source["name"]));
+        sheet.add_heading(0, "DataSource");
+        sheet.add_field_if_set(2, "APIGroup", &source["apiGroup"]);
+        sheet.add_field(2, "Kind", to_text(&source["kind"]));
+        sheet.add_field(2, "Name", to_text(&source["name"]));
     }
     match related.get(PODS) {
         Some(Ok(pods)) => {
             let users: Vec<String> = pods
                 .iter()
                 .filter(|pod| uses(pod, &metadata["name"]))
-                .map(|pod| plain(&pod["metadata"]["name"]))
+                .map(|pod| to_text(&pod["metadata"]["name"]))
                 .collect();
-            sheet.list(0, "Used By", &users);
+            sheet.add_list(0, "Used By", &users);
         }
-        Some(Err(why)) => sheet.say(0, "Used By", unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, "Used By", unknown(why)),
         None => {}
     }
-    conditions(sheet, claim, &CONDITIONS);
+    add_conditions(sheet, claim, &CONDITIONS);
 }
 
 /// True if the pod mounts the claim, by name or as an ephemeral volume.

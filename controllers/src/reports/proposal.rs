@@ -1,0 +1,167 @@
+//! Proposed objects, in the form in which the control plane would store them.
+
+use std::sync::Arc;
+
+use crowsnest_api::Scope;
+use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::permanent_id;
+use crowsnest_apimachinery::unstructured;
+use serde_json::{Value, json};
+
+use super::Reports;
+use crate::Error;
+use crate::propagation::detector::is_template_resource;
+use crate::runtime::context::decode;
+use crate::runtime::dynamic_client::{Resource, Target};
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::report::{empty_secret, mask_secret};
+use crowsnest_plan::whatif::{UNKNOWN_ID, simulate_apply};
+
+/// Role of an object in propagation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Policy,
+    Override,
+    Customization,
+    Cluster,
+    Quota,
+    Rebalancer,
+    Template,
+}
+
+/// Proposed operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProposedOperation {
+    /// Server-side semantics of `kubectl apply`.
+    Apply,
+    Delete,
+}
+
+/// An object with its current and its proposed state.
+#[derive(Debug, Clone)]
+pub struct ProposedObject {
+    pub resource: Resource,
+    pub role: Role,
+    /// The stored object.
+    pub before: Option<Arc<Value>>,
+    /// The object that would be stored. `None` if it is deleted.
+    pub after: Option<Value>,
+    /// True if the caller may read the stored object.
+    pub readable: bool,
+}
+
+impl ProposedObject {
+    /// The proposed object, or the stored one if it is deleted.
+    pub fn object(&self) -> &Value {
+        self.after.as_ref().or(self.before.as_deref()).unwrap_or(&Value::Null)
+    }
+
+    /// The stored and the proposed object.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &Value> {
+        self.before.as_deref().into_iter().chain(&self.after)
+    }
+}
+
+/// All objects of a proposal.
+#[derive(Debug, Clone, Default)]
+pub struct Proposal {
+    pub objects: Vec<ProposedObject>,
+}
+
+impl Proposal {
+    pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&ProposedObject> {
+        let is_it = |one: &&ProposedObject| {
+            one.resource == *resource
+                && unstructured::namespace(one.object()) == namespace
+                && unstructured::name(one.object()) == name
+        };
+        self.objects.iter().find(is_it)
+    }
+
+    pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &ProposedObject> {
+        self.objects.iter().filter(move |one| one.role == role)
+    }
+}
+
+impl Reports {
+    /// Role of a resource. `None` if it has no effect that can be planned.
+    pub fn role_of(&self, resource: &Resource) -> Option<Role> {
+        let kinds = &self.context.kinds;
+        if *resource == kinds.propagation_policy || *resource == kinds.cluster_propagation_policy {
+            Some(Role::Policy)
+        } else if *resource == kinds.override_policy || *resource == kinds.cluster_override_policy {
+            Some(Role::Override)
+        } else if *resource == kinds.interpreter_customization {
+            Some(Role::Customization)
+        } else if *resource == kinds.cluster {
+            Some(Role::Cluster)
+        } else if *resource == kinds.federated_resource_quota {
+            Some(Role::Quota)
+        } else if *resource == kinds.workload_rebalancer {
+            Some(Role::Rebalancer)
+        } else {
+            is_template_resource(&resource.gvr).then_some(Role::Template)
+        }
+    }
+
+    /// Obtains the object that would be stored by a dry run, which applies the control plane's defaulting, validation
+    /// and admission.
+    pub async fn propose(
+        &self,
+        resource: Resource,
+        role: Role,
+        (given, operation): (&Value, ProposedOperation),
+        readable: bool,
+    ) -> Result<ProposedObject, Error> {
+        let objects = &self.context.objects;
+        let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
+        if operation == ProposedOperation::Delete {
+            // Admission may reject the deletion. Fails with NotFound if the object does not exist.
+            objects.dry_run_delete(target).await?;
+        }
+        // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals its
+        // content.
+        let before = objects.get(target).await?.map(|before| if readable { before } else { empty_secret(before) });
+        let after = match operation {
+            ProposedOperation::Delete => None,
+            ProposedOperation::Apply => {
+                let wanted = simulate_apply(before.as_ref(), given);
+                Some(match before {
+                    Some(_) => objects.dry_run_replace(target, &wanted).await?,
+                    None => without_generated_fields(
+                        role,
+                        objects.dry_run_create(&resource, target.namespace, &wanted).await?,
+                    ),
+                })
+            }
+        };
+        let after = after.map(|after| if readable { after } else { mask_secret(after) });
+        Ok(ProposedObject { role, before: before.map(Arc::new), after, readable, resource })
+    }
+
+    /// An interpreter with the proposed customizations. `None` if there are none.
+    pub(super) async fn proposed_interpreter(&self, proposal: &Proposal) -> Result<Option<Interpreter>, Error> {
+        if proposal.with_role(Role::Customization).next().is_none() {
+            return Ok(None);
+        }
+        let interpreter = self.context.interpreter.without_customizations();
+        let kind = &self.context.kinds.interpreter_customization;
+        for customization in self.list_proposed(kind, None, proposal).await? {
+            let typed: ResourceInterpreterCustomization = decode(&customization)?;
+            interpreter.set_customization(unstructured::name(&customization), Some(&typed));
+        }
+        Ok(Some(interpreter))
+    }
+}
+
+/// Removes fields that a dry run generates and that will have other values.
+fn without_generated_fields(role: Role, mut object: Value) -> Value {
+    for field in ["uid", "resourceVersion", "creationTimestamp"] {
+        unstructured::remove(&mut object, &["metadata", field]);
+    }
+    let id = permanent_id::policy_label(Scope::of_namespace(unstructured::namespace(&object)));
+    if role == Role::Policy && unstructured::label(&object, id).is_some() {
+        unstructured::set(&mut object, &["metadata", "labels", id], json!(UNKNOWN_ID));
+    }
+    object
+}

@@ -1,0 +1,105 @@
+//! Members whose RBAC rules apply to a caller of the control plane, and members that the caller may see.
+//!
+//! Users and groups are named by the authenticator for the whole fleet: the same name is the same user in every cluster
+//! (docs/RIGHTS.md). This is not true of service accounts: each cluster creates its own, so a user who may create one
+//! in the control plane could choose the name of a member's account and get its rights. A member's rules therefore
+//! apply to a service account of the control plane only if the control plane grants it access to that member: `get` on
+//! `clusters/proxy`. Karmada's unified auth uses the same right to make an account known to a member.
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Grant, Readable, Reading};
+use crowsnest_apimachinery::user::UserInfo;
+
+const GROUP: &str = "cluster.karmada.io";
+const CLUSTERS: &str = "clusters";
+
+/// Clusters that one caller may access, by the control plane's rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MemberAccess {
+    /// The caller's rights are limited to the members in `proxied`.
+    is_limited_to_proxied: bool,
+    /// Clusters whose proxy the caller may use.
+    proxied: Readable,
+    /// Clusters that the caller may `get` or `list`.
+    listed: Readable,
+}
+
+impl Default for MemberAccess {
+    /// MemberAccess of a user without grants.
+    fn default() -> Self {
+        Self { is_limited_to_proxied: false, proxied: Readable::Nothing, listed: Readable::Nothing }
+    }
+}
+
+impl MemberAccess {
+    /// Derives the access from the caller's grants in the control plane.
+    pub fn from_grants(caller: &UserInfo, granted: &[Grant]) -> Self {
+        Self {
+            is_limited_to_proxied: caller.is_service_account(),
+            proxied: Readable::for_subresource(granted, GROUP, CLUSTERS, "proxy"),
+            listed: Readable::from_grants(granted, Reading::ByName, GROUP, CLUSTERS, ""),
+        }
+    }
+
+    /// True if the cluster's rules apply to this caller.
+    pub fn rules_apply_in(&self, cluster: &ClusterName) -> bool {
+        !self.depends_on_control_plane_in(cluster) || self.proxied.contains(cluster.as_str())
+    }
+
+    /// True if the caller's grants in the cluster depend on the control plane's rules.
+    pub fn depends_on_control_plane_in(&self, cluster: &ClusterName) -> bool {
+        self.is_limited_to_proxied && !cluster.is_control_plane()
+    }
+
+    /// True if the caller may see the cluster, independent of its rights in it.
+    pub fn can_see(&self, cluster: &ClusterName) -> bool {
+        let name = cluster.as_str();
+        cluster.is_control_plane() || self.listed.contains(name) || self.proxied.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::rbac::Rbac;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    const ACCOUNT: &str = "system:serviceaccount:monitoring:prometheus";
+
+    fn rule(resource: &str, names: &[&str], verb: &str) -> Value {
+        json!({"apiGroups": [GROUP], "resources": [resource], "resourceNames": names, "verbs": [verb]})
+    }
+
+    #[rstest]
+    #[case::user_without_rights("ann", None, ["counts", "counts"])]
+    #[case::user_who_lists("ann", Some(rule("clusters", &[], "list")), ["names counts", "names counts"])]
+    #[case::user_who_gets_one("ann", Some(rule("clusters", &["m2"], "get")), ["counts", "names counts"])]
+    #[case::user_with_a_proxy("ann", Some(rule("clusters/proxy", &["m2"], "get")), ["counts", "names counts"])]
+    #[case::account_without_rights(ACCOUNT, None, ["", ""])]
+    #[case::account_that_lists(ACCOUNT, Some(rule("clusters", &[], "list")), ["names", "names"])]
+    #[case::account_with_a_proxy(ACCOUNT, Some(rule("clusters/proxy", &["m2"], "get")), ["", "names counts"])]
+    #[case::account_with_all_proxies(ACCOUNT, Some(rule("clusters/proxy", &[], "*")), ["names counts", "names counts"])]
+    #[case::account_that_creates_by_proxy(ACCOUNT, Some(rule("clusters/proxy", &[], "create")), ["", ""])]
+    #[case::a_name_is_no_pattern(ACCOUNT, Some(rule("clusters/proxy", &["*"], "get")), ["", ""])]
+    fn members_are_accessed_by_grants(#[case] caller: &str, #[case] rule: Option<Value>, #[case] expected: [&str; 2]) {
+        let mut rbac = Rbac::default();
+        rbac.put_role("", "role", serde_json::from_value(json!({"rules": rule.as_slice()})).unwrap());
+        let binding =
+            json!({"roleRef": {"kind": "ClusterRole", "name": "role"}, "subjects": [{"kind": "User", "name": caller}]});
+        rbac.put_binding("", "binding", serde_json::from_value(binding).unwrap());
+        let caller = UserInfo::new(caller, [""]);
+        let member_access = MemberAccess::from_grants(&caller, &rbac.grants(&caller));
+        let accessed = ["m1", "m2"].map(|name| {
+            let cluster = ClusterName::parse(name).unwrap();
+            let both = [("names", member_access.can_see(&cluster)), ("counts", member_access.rules_apply_in(&cluster))];
+            both.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(accessed, expected);
+        let own = ClusterName::control_plane();
+        assert!(
+            member_access.rules_apply_in(&own) && member_access.can_see(&own),
+            "the control plane's rules apply to its own accounts"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Parses the response to a bulk request.
+
+use super::request::{DocumentChange, Marker};
+use crate::opensearch::client::{ClientError, ErrorBody, Fault};
+use serde::Deserialize;
+
+/// State of one change after a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written, or deleted, also if there was nothing to delete.
+    Written,
+    /// The engine holds this version or a newer one.
+    Superseded,
+    /// The engine refuses the document permanently; a retry does not help.
+    Poisoned(Fault),
+    /// The engine cannot accept it at present.
+    Retry(Fault),
+    /// The index is missing, closed or blocked, or the caller has no right to it.
+    Unavailable(Fault),
+    /// The answer has no item for it.
+    Missing,
+}
+
+/// An answer, its outcomes in the order of the changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkResponse {
+    /// The marker was written again, so the request reached another index than earlier requests.
+    pub replaced: bool,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Next step after a request that failed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestFailure {
+    /// Pause, then send it again.
+    Retry,
+    /// One change may be the cause: send the request as two, each with half of the changes.
+    Halve,
+    /// The only change in it is the cause.
+    Poisoned,
+    /// The index, the rights or the connection are the cause: check these.
+    Unavailable,
+}
+
+#[derive(Deserialize)]
+struct ResponseBody {
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+/// One of the keys is present.
+#[derive(Deserialize)]
+struct Item {
+    index: Option<ItemResult>,
+    delete: Option<ItemResult>,
+}
+
+#[derive(Deserialize)]
+struct ItemResult {
+    #[serde(rename = "_id")]
+    id: String,
+    status: u16,
+    error: Option<ErrorBody>,
+}
+
+/// Reads an answer to a request of `changes` behind the marker. Items are matched by position, action and id; those behind
+/// the first mismatch count as missing, so that they are sent again.
+pub fn parse_response(body: &[u8], marker: &Marker, changes: &[DocumentChange]) -> Result<BulkResponse, ClientError> {
+    let response: ResponseBody = serde_json::from_slice(body)
+        .map_err(|source| ClientError::Unreadable { operation: "a bulk request", source })?;
+    let mut items = response.items.into_iter();
+    let Some(first) = items.next().and_then(|item| item.index).filter(|item| item.id == marker.id()) else {
+        return Ok(BulkResponse { replaced: false, outcomes: vec![Outcome::Missing; changes.len()] });
+    };
+    let replaced = first.status < 300;
+    if !replaced && first.status != 409 {
+        // Every index of ours accepts the marker, so the index or the alias is the cause, not a document.
+        let fault = Fault::new(first.status, first.error);
+        let outcome = if fault.is_retryable() { Outcome::Retry(fault) } else { Outcome::Unavailable(fault) };
+        return Ok(BulkResponse { replaced, outcomes: vec![outcome; changes.len()] });
+    }
+    let mut outcomes: Vec<Outcome> = changes
+        .iter()
+        .zip(items)
+        .map_while(|(change, item)| {
+            let result = if change.document.is_some() { item.index } else { item.delete };
+            result.filter(|result| result.id == change.id).map(|result| outcome(result, change.document.is_none()))
+        })
+        .collect();
+    outcomes.resize(changes.len(), Outcome::Missing);
+    Ok(BulkResponse { replaced, outcomes })
+}
+
+fn outcome(result: ItemResult, deleted: bool) -> Outcome {
+    let ItemResult { status, error, .. } = result;
+    if status < 300 || deleted && status == 404 && error.is_none() {
+        return Outcome::Written;
+    }
+    if status == 409 {
+        return Outcome::Superseded;
+    }
+    let fault = Fault::new(status, error);
+    if fault.is_retryable() {
+        Outcome::Retry(fault)
+    } else if fault.is_about_index() {
+        Outcome::Unavailable(fault)
+    } else if status >= 500 {
+        Outcome::Retry(fault)
+    } else {
+        Outcome::Poisoned(fault)
+    }
+}
+
+/// Classifies the failure of a request with this number of changes.
+pub fn classify_failure(error: &ClientError, items: usize) -> RequestFailure {
+    let Some(fault) = error.fault() else {
+        // With fewer changes the response may be smaller or readable.
+        let by_size = matches!(error, ClientError::TooLarge { .. } | ClientError::Unreadable { .. });
+        return match (error.is_retryable(), by_size && items > 1) {
+            (_, true) => RequestFailure::Halve,
+            (true, false) => RequestFailure::Retry,
+            (false, false) => RequestFailure::Unavailable,
+        };
+    };
+    if fault.is_retryable() {
+        RequestFailure::Retry
+    } else if fault.is_about_index() || fault.status == 404 {
+        RequestFailure::Unavailable
+    } else {
+        match (fault.status, items) {
+            (_, 2..) => RequestFailure::Halve,
+            (400 | 413, _) => RequestFailure::Poisoned,
+            (500.., _) => RequestFailure::Retry,
+            _ => RequestFailure::Unavailable,
+        }
+    }
+}

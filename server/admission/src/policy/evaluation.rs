@@ -1,0 +1,326 @@
+//! Evaluation of a validating policy's validations, variables and audit annotations for one write and set of
+//! parameters.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crowsnest_cel::{Budget, with_base_scope};
+use crowsnest_registry::admission::expression::{Inputs, error_prefix, evaluate_conditions};
+use kube::core::cel::cel::objects::{Key, Map};
+use kube::core::cel::cel::{Context, Value as Cel};
+
+use super::config::{Policy, Validation};
+
+/// Longest result of a `messageExpression` in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+/// A failed validation, or an expression that could not be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Index of the validation.
+    pub index: usize,
+    pub message: String,
+    /// Reason for the Status; `None` means `Invalid`.
+    pub reason: Option<String>,
+}
+
+/// Result of a policy.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    pub violations: Vec<Violation>,
+    /// Audit annotations: key without the name of the policy, and value.
+    pub annotations: Vec<(String, String)>,
+    /// Audit annotations that could not be evaluated, which denies the write.
+    pub failed_annotations: Vec<String>,
+}
+
+pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
+    with_base_scope(|base| {
+        let mut findings = Findings::default();
+        match conditions_hold(policy, inputs, base) {
+            Ok(true) => {}
+            Ok(false) => return findings,
+            Err(message) => {
+                if !policy.ignore_failure {
+                    findings.violations.push(Violation { index: 0, message, reason: None });
+                }
+                return findings;
+            }
+        }
+        let mut scope = inputs.scope(base);
+        let mut budget = Budget::for_rules();
+        let failed = bind_variables(policy, &mut scope, &mut budget);
+        for (index, validation) in policy.validations.iter().enumerate() {
+            match validation.expression.evaluate(&scope, &mut budget) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) => {
+                    let message = explain(validation, &scope, &mut budget);
+                    findings.violations.push(Violation { index, message, reason: validation.reason.clone() });
+                }
+                Err(_) if policy.ignore_failure => {}
+                Err(why) => {
+                    let message = failed.explain(&validation.expression.source, why);
+                    findings.violations.push(Violation { index, message, reason: None });
+                }
+            }
+        }
+        annotate(policy, &scope, &failed, &mut findings);
+        findings
+    })
+}
+
+/// True if all match conditions are met; they cannot access the namespace.
+pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Context<'_>) -> Result<bool, String> {
+    match policy.conditions.is_empty() {
+        true => Ok(true),
+        false => evaluate_conditions(&policy.conditions, &Inputs { namespace: None, ..*inputs }.scope(base)),
+    }
+}
+
+/// Variables that could not be evaluated, with the error. Only expressions that use them fail.
+pub(super) struct FailedVariables(Vec<(String, String)>);
+
+impl FailedVariables {
+    /// Error of an expression: that of the failed variable that it uses, otherwise its own, `why`.
+    pub(super) fn explain(&self, source: &str, why: String) -> String {
+        self.variable(source).map_or(why, |variable| format!("{}{variable}", error_prefix(source)))
+    }
+
+    /// Error of a failed variable that an expression uses.
+    fn variable(&self, source: &str) -> Option<String> {
+        let used = |name: &str| {
+            let path = format!("variables.{name}");
+            source.match_indices(&path).any(|(at, _)| {
+                !source[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+            })
+        };
+        let (name, cause) = self.0.iter().find(|(name, _)| used(name))?;
+        Some(format!("composited variable {name:?} fails to evaluate: {cause}"))
+    }
+}
+
+/// Evaluates the variables in order, since each can use the preceding ones.
+pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &mut Budget) -> FailedVariables {
+    let (mut known, mut failed) = (HashMap::new(), FailedVariables(Vec::new()));
+    let map = |known: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(known.clone()) });
+    scope.add_variable_from_value("variables", map(&known));
+    for (name, expression) in &policy.variables {
+        match expression.evaluate(scope, budget) {
+            Ok(value) => {
+                known.insert(Key::String(Arc::new(name.clone())), value);
+                scope.add_variable_from_value("variables", map(&known));
+            }
+            Err(why) => {
+                let own = || why.strip_prefix(&error_prefix(&expression.source)).unwrap_or(&why).to_owned();
+                let why = failed.variable(&expression.source).unwrap_or_else(own);
+                failed.0.push((name.clone(), why));
+            }
+        }
+    }
+    failed
+}
+
+/// The message of a failed validation.
+fn explain(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) -> String {
+    if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope, budget)) {
+        let text = text.trim();
+        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+            return text.to_owned();
+        }
+    }
+    match validation.message.trim() {
+        "" => format!("failed expression: {}", validation.expression.source.trim()),
+        message => message.to_owned(),
+    }
+}
+
+fn annotate(policy: &Policy, scope: &Context<'_>, failed: &FailedVariables, findings: &mut Findings) {
+    let mut budget = Budget::for_rules();
+    for (key, expression) in &policy.annotations {
+        match expression.evaluate(scope, &mut budget) {
+            Ok(Cel::Null) => {}
+            Ok(Cel::String(value)) => match value.trim() {
+                "" => {}
+                value => findings.annotations.push((key.clone(), value.to_owned())),
+            },
+            Ok(other) => findings.failed_annotations.push(format!(
+                "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+                expression.source,
+                other.type_of()
+            )),
+            Err(_) if policy.ignore_failure => {}
+            Err(why) => findings.failed_annotations.push(failed.explain(&expression.source, why)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crowsnest_apimachinery::rbac::{Action, Decision};
+    use crowsnest_apimachinery::user::UserInfo;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use crowsnest_cel::authorizer::{AccessChecker, UserAuthorizer};
+
+    use super::*;
+
+    /// Allows deployments and `/healthz` for all users, and everything for a service account.
+    struct Readers;
+
+    impl AccessChecker for Readers {
+        fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+            let may = user.name.starts_with("system:serviceaccount:")
+                || match action {
+                    Action::Resource { verb, resource, .. } => verb == "get" && resource == "deployments",
+                    Action::Path { verb, path } => verb == "get" && path == "/healthz",
+                };
+            match may {
+                true => Decision::Allowed { reason: "so it is".into() },
+                false => Decision::NoOpinion { reason: String::new() },
+            }
+        }
+    }
+
+    fn policy(spec: Value) -> Policy {
+        Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}))
+    }
+
+    fn found(spec: Value) -> Findings {
+        let object = json!({
+            "metadata": {"name": "d", "labels": {"example.com/team-name": "a"}},
+            "spec": {"replicas": 9, "namespace": "x"},
+        });
+        let (request, params) = (json!({"operation": "UPDATE", "userInfo": {"username": "eve"}}), json!({"max": 5}));
+        let namespace = json!({"metadata": {"name": "ns"}});
+        let old = json!({"spec": {"replicas": 1}});
+        let own = Action::Resource {
+            verb: String::new(),
+            group: "apps".into(),
+            resource: "deployments".into(),
+            subresource: String::new(),
+            namespace: "ns".into(),
+            name: "d".into(),
+        };
+        let user_authorizer = UserAuthorizer::new(Arc::new(Readers), UserInfo::new("eve", ["system:authenticated"]));
+        evaluate(
+            &policy(spec),
+            &Inputs {
+                object: Some(&object),
+                old: Some(&old),
+                request: &request,
+                namespace: Some(&namespace),
+                params: Some(&params),
+                authorizer: Some((&user_authorizer, &own)),
+            },
+        )
+    }
+
+    #[rstest]
+    #[case::met("object.spec.replicas <= 9 && oldObject.spec.replicas == 1", None)]
+    #[case::names_stay_as_they_are("object.metadata.labels['example.com/team-name'] == 'a'", None)]
+    #[case::parameters(
+        "object.spec.replicas <= params.max",
+        Some("failed expression: object.spec.replicas <= params.max")
+    )]
+    #[case::variables("variables.many == false", Some("failed expression: variables.many == false"))]
+    #[case::variables_of_variables("variables.both", None)]
+    #[case::request(
+        "request.userInfo.username != 'eve'",
+        Some("failed expression: request.userInfo.username != 'eve'")
+    )]
+    #[case::namespace("namespaceObject.metadata.name == 'ns'", None)]
+    #[case::a_variable_that_fails(
+        "variables.broken == 1",
+        Some(
+            "expression 'variables.broken == 1' resulted in error: composited variable \"broken\" fails to evaluate: no such key: none"
+        )
+    )]
+    #[case::one_that_nobody_reaches("has(object.spec.none) ? variables.broken == 1 : true", None)]
+    #[case::may_do_what_it_does("authorizer.requestResource.check('get').allowed()", None)]
+    #[case::may_not(
+        "authorizer.group('').resource('pods').namespace('ns').check('get').allowed()",
+        Some("failed expression: authorizer.group('').resource('pods').namespace('ns').check('get').allowed()")
+    )]
+    #[case::reasons("authorizer.path('/healthz').check('get').reason() == 'so it is'", None)]
+    #[case::service_accounts(
+        "authorizer.serviceAccount('ns', 'a').group('').resource('pods').subresource('log').name('p').check('get').allowed()",
+        None
+    )]
+    #[case::what_is_no_name(
+        "authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()",
+        Some(
+            "expression 'authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()' resulted in error: Invalid service account namespace"
+        )
+    )]
+    #[case::too_dear(
+        "[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())",
+        Some(
+            "expression '[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())' resulted in error: operation cancelled: actual cost limit exceeded"
+        )
+    )]
+    fn expressions_are_evaluated(#[case] expression: &str, #[case] message: Option<&str>) {
+        let findings = found(json!({
+            "variables": [
+                {"name": "many", "expression": "object.spec.replicas > 3"},
+                {"name": "both", "expression": "variables.many && true"},
+                {"name": "broken", "expression": "object.spec.none"},
+            ],
+            "validations": [{"expression": expression}],
+        }));
+        let messages: Vec<&str> = findings.violations.iter().map(|violation| violation.message.as_str()).collect();
+        assert_eq!(messages, message.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn message_expressions_take_precedence() {
+        let rule = "object.spec.replicas < 5";
+        let cases = [
+            (json!({}), "failed expression: object.spec.replicas < 5"),
+            (json!({"message": " too many "}), "too many"),
+            (json!({"message": "m", "messageExpression": "'has ' + string(object.spec.replicas)"}), "has 9"),
+            (json!({"message": "m", "messageExpression": "'a\\nb'"}), "m"),
+            (json!({"message": "m", "messageExpression": "object.none"}), "m"),
+        ];
+        for (mut validation, message) in cases {
+            validation["expression"] = rule.into();
+            validation["reason"] = "Forbidden".into();
+            let violation = Violation { index: 0, message: message.into(), reason: Some("Forbidden".into()) };
+            assert_eq!(found(json!({"validations": [validation]})).violations, [violation]);
+        }
+    }
+
+    #[test]
+    fn failures_deny_unless_ignored() {
+        let broken = json!([{"name": "c", "expression": "object.none == 1"}]);
+        let cases = [
+            (json!({"matchConditions": broken, "validations": [{"expression": "false"}]}), 1),
+            (
+                json!({"matchConditions": broken, "validations": [{"expression": "false"}], "failurePolicy": "Ignore"}),
+                0,
+            ),
+            (
+                json!({"matchConditions": [{"name": "c", "expression": "false"}], "validations": [{"expression": "false"}]}),
+                0,
+            ),
+            (json!({"validations": [{"expression": "object.none == 1"}]}), 1),
+            (json!({"validations": [{"expression": "object.none == 1"}], "failurePolicy": "Ignore"}), 0),
+            (json!({"validations": [{"expression": "1 +"}]}), 1),
+        ];
+        for (spec, count) in cases {
+            assert_eq!(found(spec.clone()).violations.len(), count, "{spec}");
+        }
+    }
+
+    #[test]
+    fn audit_annotations_must_be_strings() {
+        let findings = found(json!({"auditAnnotations": [
+            {"key": "a", "valueExpression": "'replicas: ' + string(object.spec.replicas)"},
+            {"key": "b", "valueExpression": "object.spec.replicas > 99 ? 'many' : null"},
+            {"key": "c", "valueExpression": "' '"},
+            {"key": "d", "valueExpression": "object.none"},
+        ]}));
+        assert_eq!(findings.annotations, [("a".to_owned(), "replicas: 9".to_owned())]);
+        assert_eq!(findings.failed_annotations, ["expression 'object.none' resulted in error: no such key: none"]);
+    }
+}

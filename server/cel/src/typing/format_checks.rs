@@ -1,0 +1,87 @@
+//! Type checks of literal templates, `'%d'.format([…])`, as in cel-go. Pure.
+
+use super::super::library::parse_clause;
+use super::checker::Facts;
+use super::syntax::{Expr, Issue, Literal, Node};
+use super::types::Type;
+
+/// Errors of templates in an expression.
+pub(super) fn check_templates(node: &Node, facts: &Facts) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    node.walk(false, &mut |node, _| {
+        if let Expr::Call { name, target: Some(target), args } = &node.expr
+            && name == "format"
+            && let Some(Literal::Text(template)) = target.literal()
+            && let [Node { expr: Expr::List { items, .. }, .. }] = args.as_slice()
+        {
+            issues.extend(check_template(node.at, template, items, facts).err());
+        }
+    });
+    issues
+}
+
+fn check_template(at: usize, template: &str, items: &[Node], facts: &Facts) -> Result<(), Issue> {
+    let issue = |text: String| Issue { at, text };
+    let (mut rest, mut next) = (template, 0);
+    while let Some((_, after)) = rest.split_once('%') {
+        if let Some(after) = after.strip_prefix('%') {
+            rest = after;
+            continue;
+        }
+        if after.is_empty() {
+            return Err(issue("unexpected end of string".to_owned()));
+        }
+        let item = items.get(next).ok_or_else(|| issue(format!("index {next} out of range")))?;
+        let (_, letter, after) =
+            parse_clause(after).map_err(|why| issue(format!("could not parse formatting clause: {why}")))?;
+        check_argument(letter, item, facts)
+            .map_err(|Issue { at, text }| Issue { at, text: format!("error during formatting: {text}") })?;
+        (rest, next) = (after, next + 1);
+    }
+    if items.len() > next {
+        let given = items.len();
+        return Err(issue(format!("too many arguments supplied to string.format (expected {next}, got {given})")));
+    }
+    Ok(())
+}
+
+fn check_argument(letter: char, item: &Node, facts: &Facts) -> Result<(), Issue> {
+    let of = &facts.types[item.id];
+    let (fits, requirement) = match letter {
+        's' => return check_printable(item, facts),
+        'd' => (matches!(of, Type::Int | Type::Uint), "decimal clause can only be used on integers"),
+        'o' => (matches!(of, Type::Int | Type::Uint), "octal clause can only be used on integers"),
+        'f' => (matches!(of, Type::Double | Type::Text), "fixed-point clause can only be used on doubles"),
+        'e' => (matches!(of, Type::Double | Type::Text), "scientific clause can only be used on doubles"),
+        'b' => {
+            (matches!(of, Type::Int | Type::Uint | Type::Bool), "only integers and bools can be formatted as binary")
+        }
+        _ => (
+            matches!(of, Type::Int | Type::Uint | Type::Text | Type::Bytes),
+            "only integers, byte buffers, and strings can be formatted as hex",
+        ),
+    };
+    if fits || of.is_dyn() { Ok(()) } else { Err(argument_error(item, of, requirement)) }
+}
+
+fn argument_error(item: &Node, of: &Type, requirement: &str) -> Issue {
+    let name = of.full_name();
+    let name = name.split('(').next().unwrap_or_default();
+    Issue { at: item.at, text: format!("{requirement}, was given {name}") }
+}
+
+/// Checks that all parts of a value can be formatted.
+fn check_printable(item: &Node, facts: &Facts) -> Result<(), Issue> {
+    let of = &facts.types[item.id];
+    if matches!(of, Type::Opaque(..) | Type::Object(_) | Type::Param(_) | Type::Error) {
+        let requirement = "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
+        return Err(argument_error(item, of, requirement));
+    }
+    match &item.expr {
+        Expr::List { items, .. } => items.iter().try_for_each(|one| check_printable(one, facts)),
+        Expr::Map(entries) => entries.iter().try_for_each(|entry| {
+            check_printable(&entry.key, facts).and_then(|()| check_printable(&entry.value, facts))
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,36 @@
+import { useQuery } from '@tanstack/react-query'
+import { clusterRoot, request } from './client'
+import { withTimeout } from './kube'
+
+export interface ResourceAttributes {
+  cluster: string
+  verb: string
+  /** API group of the resource; the core group if absent. */
+  group?: string | undefined
+  resource: string
+  subresource?: string | undefined
+  namespace?: string | undefined
+  /** A single object; any object if absent. */
+  name?: string | undefined
+}
+
+/** Whether the user is allowed an action in a cluster, by a SelfSubjectAccessReview there. True until the cluster responds, or if the request fails. */
+export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean {
+  const review = useQuery({
+    queryKey: ['can-i', cluster, attributes],
+    // Short timeout: a member that hangs must not occupy the browser's few connections.
+    queryFn: ({ signal: cancelled }) =>
+      withTimeout(async (signal) => {
+        const response = await request(`${clusterRoot(cluster)}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, {
+          method: 'POST',
+          signal,
+          headers: { 'Content-Type': 'application/json' },
+          body: JSON.stringify({ apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } }),
+        })
+        return (await response.json()) as { status?: { allowed?: boolean } }
+      }, cancelled),
+    staleTime: 60_000,
+    retry: false,
+  })
+  return review.data?.status?.allowed ?? true
+}

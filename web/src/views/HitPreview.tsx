@@ -1,0 +1,41 @@
+// Drawer beside the search results with a summary of the selected hit; the list keeps its scroll position.
+import { useEffect, useState } from 'react'
+import { keyOf } from '../api/pages'
+import type { Hit } from '../api/types'
+import { QueryProvider } from '../parts/polledQuery'
+import { useText } from '../text'
+import { ObjectSummary } from './object/ObjectSummary'
+
+/** Time in milliseconds for which a selection must not change before its object is requested. */
+const DEBOUNCE_MS = 120
+
+export function HitPreview({ hit, onClose }: { hit: Hit | undefined; onClose: () => void }) {
+  const t = useText()
+  const debounced = useDebouncedHit(hit)
+  return (
+    <section className="peek" aria-label={t.peek} onKeyDown={(event) => event.key === 'Escape' && onClose()}>
+      <p className="acts">
+        <button type="button" className="quiet" onClick={onClose}>
+          {t.closePeek}
+        </button>
+      </p>
+      {debounced ? (
+        <QueryProvider>
+          <ObjectSummary key={keyOf(debounced)} of={debounced} />
+        </QueryProvider>
+      ) : (
+        <p className="empty">{t.nothingSelected}</p>
+      )}
+    </section>
+  )
+}
+
+function useDebouncedHit(hit: Hit | undefined): Hit | undefined {
+  const [settled, setDebounced] = useState(hit)
+  const key = hit && keyOf(hit)
+  useEffect(() => {
+    const timer = setTimeout(() => setDebounced(hit), DEBOUNCE_MS)
+    return () => clearTimeout(timer)
+  }, [key])
+  return settled
+}

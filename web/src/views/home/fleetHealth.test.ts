@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import type { ClusterStatus } from '../../api/types'
+import { shownClusters, fleetHealthOf } from './fleetHealth'
+
+const cluster = (name: string, ready: ClusterStatus['ready'] = 'True'): ClusterStatus => ({ name, ready, objects: 0, pods: 0 })
+const PODS = { name: 'pods', tone: 'bad' } as const
+const EVICTING = { name: 'evicting', tone: 'busy' } as const
+const WARNINGS = { name: 'warnings', tone: 'warn' } as const
+
+it.each([
+  [[cluster('a'), cluster('b')], [], 'good', 0],
+  [[cluster('a'), cluster('b', 'Unknown')], [], 'bad', 1],
+  [[cluster('a')], [PODS], 'bad', 0],
+  [[cluster('a')], [WARNINGS], 'warn', 0],
+  [[cluster('a')], [EVICTING], 'warn', 0],
+  [[], [], 'idle', 0],
+] as const)('%#: %s', (clusters, problems, tone, notReady) => {
+  expect(fleetHealthOf(clusters, problems)).toEqual({ tone, notReady })
+})
+
+it('lists clusters that are not ready first', () => {
+  expect(shownClusters([cluster('b'), cluster('a'), cluster('c', 'False')], 2).map(({ name }) => name)).toEqual(['c', 'a'])
+})

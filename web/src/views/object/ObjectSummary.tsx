@@ -1,0 +1,60 @@
+import { Link } from 'wouter'
+import { objectAddress, type Tab } from '../../api/address'
+import { getJson, objectPath, reported, type ObjectRef } from '../../api/client'
+import { withTimeout } from '../../api/kube'
+import type { KubeObject } from '../../api/types'
+import { KindIcon } from '../../icons/Icon'
+import { usePolledQuery } from '../../parts/polledQuery'
+import { ClusterName } from '../../parts/ClusterName'
+import { Pill } from '../../parts/Pill'
+import { Skeleton } from '../../parts/Skeleton'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { explain } from './explain'
+import { Failures } from './Failures'
+import { podsOf } from './facts'
+import { isSecret, readWithheld } from './objects'
+import { Overview } from './Overview'
+import './object.css'
+
+export interface SummarizedObject extends ObjectRef {
+  kind: string
+  /** As kubectl prints it, if known. */
+  status?: string | undefined
+}
+
+/** Summary of an object, beside a list or a graph. */
+export function ObjectSummary({ of: hit }: { of: SummarizedObject }) {
+  const t = useTextOf(texts)
+  const { cluster, apiVersion, resource, namespace, name } = hit
+  const ref = { cluster, apiVersion, resource, namespace, name }
+  const object = usePolledQuery(['object', ref], (signal) => (isSecret(ref) ? readWithheld(ref, signal) : withTimeout((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)))
+  const failure = reported(object.error)
+  const tabs: Tab[] = ['yaml', 'events', 'related', 'history', ...(podsOf(ref, cluster) === undefined ? [] : (['logs'] as const))]
+  return (
+    <article className="resource">
+      <h2>
+        <KindIcon kind={hit.kind} /> <small>{hit.kind}</small> <Link href={objectAddress(ref)}>{name}</Link>
+      </h2>
+      <p>
+        <Pill state={hit.status} /> <ClusterName name={cluster} />
+        {namespace && <> · {t.namespaceIs(namespace)}</>}
+      </p>
+      <p className="acts">
+        {tabs.map((tab) => (
+          <Link key={tab} className="chip" href={objectAddress(ref, tab)}>
+            {t.tabs[tab]}
+          </Link>
+        ))}
+      </p>
+      {failure !== undefined && <p role="alert">{explain(failure, cluster, t)}</p>}
+      {!object.data && failure === undefined && <Skeleton />}
+      {object.data && (
+        <>
+          <Failures refTo={ref} object={object.data} />
+          <Overview refTo={ref} object={object.data} />
+        </>
+      )}
+    </article>
+  )
+}

@@ -1,0 +1,15 @@
+// Outcome of the scheduler's filters for a cluster. Pure.
+import type { ClusterReport } from '../../api/propagation'
+
+export interface FilterOutcome {
+  /** Name of the filter that rejected the cluster. */
+  filter?: string
+  reason?: string
+  tone: 'good' | 'warn' | 'bad'
+}
+
+/** Outcome for a cluster. Filters keep a current target, which an untolerated NoExecute taint can still evict: that is a warning. */
+export function filterOutcomeOf({ rejected, evictedBy }: Pick<ClusterReport, 'rejected' | 'evictedBy'>): FilterOutcome {
+  if (rejected) return { filter: rejected.filter, reason: rejected.reason, tone: 'bad' }
+  return evictedBy === undefined ? { tone: 'good' } : { reason: evictedBy, tone: 'warn' }
+}

@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest'
+import type { Quota } from '../../api/karmada'
+import { uncountedUsage } from './uncountedUsage'
+
+const quota = (total: string | undefined, ...members: string[]): Pick<Quota, 'spec' | 'status'> => ({
+  spec: { overall: { cpu: '8' } },
+  status: {
+    overallUsed: total === undefined ? {} : { cpu: total },
+    aggregatedStatus: members.map((cpu, nth) => ({ clusterName: `m${nth}`, used: { cpu } })),
+  },
+})
+
+test.each([
+  ['a pod of another writer', quota('1', '600m', '600m'), [{ resource: 'cpu', excess: 0.2 }]],
+  ['sums of the members and of the quota are equal', quota('1200m', '600m', '600m'), []],
+  ['decimal fractions', quota('300m', '100m', '200m'), []],
+  ['members without an assignment', quota('2', '1'), []],
+  ['no total', quota(undefined, '1'), []],
+] as const)('%s', (_, given, expected) => {
+  const found = uncountedUsage(given)
+  expect(found.map(({ resource }) => resource)).toEqual(expected.map(({ resource }) => resource))
+  found.forEach(({ excess }, nth) => expect(excess).toBeCloseTo(expected[nth]!.excess))
+})
