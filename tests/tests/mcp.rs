@@ -205,7 +205,8 @@ fn check_http(fleet: &Fleet) -> Result<()> {
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
     let (url, bearer) = (format!("{ui}/mcp"), format!("Bearer {token}"));
     Runtime::new()?.block_on(async {
-        let client = reqwest::Client::new();
+        // The server closes idle connections, which would interrupt a request that is sent at that moment.
+        let client = reqwest::Client::builder().pool_max_idle_per_host(0).build()?;
         let post = |headers: &[(&str, &str)], body: String| {
             let request = client.post(&url).header("content-type", "application/json").body(body);
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send()

@@ -3,9 +3,13 @@
 //! `.spec.size`, `$.items[*].name`, `['a.b']`, `.a\.b`, `[0]`, `[-1:]`, `[1:5:2]`, `..name`, `[0,2]`, `['a','b']`,
 //! `[?(@.type=="Ready")]`. An expression can be enclosed in braces. Missing keys have no result.
 
+mod template;
+
 use std::fmt;
 
 use serde_json::Value;
+
+pub use template::{Template, TemplateError};
 
 /// A parsed path.
 #[derive(Debug, Clone, PartialEq)]

@@ -28,3 +28,4 @@ pub mod unstructured;
 pub mod url;
 pub mod user;
 pub mod webhook;
+pub mod yaml;

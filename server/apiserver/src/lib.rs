@@ -12,6 +12,5 @@ mod read_ahead;
 pub mod regexp;
 pub mod serve;
 pub mod warnings;
-pub mod yaml;
 
 pub use error::{Error, Result};

@@ -12,7 +12,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::constants::label;
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::yaml;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};

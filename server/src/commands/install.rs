@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::yaml;
 use serde_json::{Value, json};
 
 use crowsnest_cli::connection::ConnectionArgs;

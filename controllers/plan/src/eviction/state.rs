@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::policy::StatePreservation;
 use crowsnest_api::work::ResourceBindingStatus;
-use crowsnest_apimachinery::jsonpath::{JsonPath, ParseError, print};
+use crowsnest_apimachinery::jsonpath::{Template, TemplateError};
 use serde_json::Value;
 
 /// Reason why a value cannot be preserved. The eviction waits until all values can be preserved.
@@ -16,7 +16,7 @@ pub enum StateError {
     Path {
         path: String,
         #[source]
-        source: ParseError,
+        source: TemplateError,
     },
     #[error("failed to execute jsonpath {0}: no value is found")]
     Missing(String),
@@ -38,24 +38,10 @@ pub fn preserved_labels(
     labels.collect()
 }
 
-/// Evaluates a client-go JSONPath template: text and paths in braces. A path without result is an error.
+/// Evaluates a client-go JSONPath template. A path without a value is an error.
 fn evaluate_template(template: &str, status: &Value) -> Result<String, StateError> {
-    let mut text = String::new();
-    let mut rest = template;
-    while let Some(open) = rest.find('{') {
-        text.push_str(&rest[..open]);
-        let parse_error = |source| StateError::Path { path: template.to_owned(), source };
-        let close = rest[open..].find('}').ok_or_else(|| parse_error(ParseError::UnclosedAction))? + open;
-        let path = JsonPath::parse(rest[open + 1..close].trim()).map_err(parse_error)?;
-        let values = path.find(status);
-        if values.is_empty() {
-            return Err(StateError::Missing(template.to_owned()));
-        }
-        text.push_str(&values.into_iter().map(print).collect::<Vec<_>>().join(" "));
-        rest = &rest[close + 1..];
-    }
-    text.push_str(rest);
-    Ok(text)
+    let parsed = Template::parse(template).map_err(|source| StateError::Path { path: template.to_owned(), source })?;
+    parsed.render_required(status).ok_or_else(|| StateError::Missing(template.to_owned()))
 }
 
 #[cfg(test)]
@@ -69,6 +55,12 @@ mod tests {
     #[case::text("{.phase}", Ok("Running"))]
     #[case::path_within_text("job-{.id}-{.phase}", Ok("job-a1-Running"))]
     #[case::several_values("{.nodes[*].name}", Ok("n1 n2"))]
+    #[case::quoted_text(r#"{.id}{"-"}{.phase}"#, Ok("a1-Running"))]
+    #[case::range("{range .nodes[*]}{.name}{end}", Ok("n1n2"))]
+    #[case::brace_in_a_filter(
+        r#"{.nodes[?(@.name=="n}")].name}{.id}"#,
+        Err(r#"failed to execute jsonpath {.nodes[?(@.name=="n}")].name}{.id}: no value is found"#)
+    )]
     #[case::a_map("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
     #[case::missing("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
     #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]

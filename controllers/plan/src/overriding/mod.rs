@@ -22,9 +22,9 @@ use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use crowsnest_apimachinery::yaml::ReadError;
 pub use field::PointerError;
 pub use patch::{PatchError, StepError};
-pub use yaml::ReadError;
 
 use super::selector::{Precision, best_precision, cluster_matches};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
+use crowsnest_apimachinery::yaml;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
-use crowsnest_apiserver::yaml;
 use crowsnest_component_base::body;
 use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -81,7 +81,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
         Some(b'{') => decode::parse_json(body)?,
-        _ => match std::str::from_utf8(body).ok().and_then(yaml::parse_last_wins) {
+        _ => match std::str::from_utf8(body).ok().and_then(|text| yaml::parse(text).ok()) {
             Some(value) => value,
             None => decode::parse_json(body)?,
         },

@@ -4,6 +4,7 @@ use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::negotiate::{Encoding, body_encoding, unsupported_media_type};
 use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::yaml;
 use crowsnest_process::reply::collect;
 use http::header;
 use serde::de::{DeserializeOwned, Error};
@@ -134,7 +135,7 @@ fn parse<S: DeserializeOwned>(kind: &str, encoding: Encoding, body: &[u8]) -> Re
     let value: Value = match encoding {
         Encoding::Yaml => {
             let text = std::str::from_utf8(body).map_err(|error| unread(&error))?;
-            serde_saphyr::from_str(text).map_err(|error| unread(&error))?
+            yaml::parse(text).map_err(|error| unread(&error))?
         }
         _ => serde_json::from_slice(body).map_err(undecoded)?,
     };

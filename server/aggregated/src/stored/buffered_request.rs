@@ -4,6 +4,7 @@ use bytes::Bytes;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::request::options::DeleteOptions;
 use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::yaml;
 use crowsnest_process::reply::Body;
 use crowsnest_schema::patch::merge_patch;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
@@ -51,7 +52,7 @@ impl BufferedRequest {
     /// The body as a value; `None` if it has another format or is invalid, which the control plane reports.
     fn value(&self) -> Option<Value> {
         match body_format(&self.headers) {
-            BodyFormat::Yaml => serde_saphyr::from_str(std::str::from_utf8(&self.body).ok()?).ok(),
+            BodyFormat::Yaml => yaml::parse(std::str::from_utf8(&self.body).ok()?).ok(),
             BodyFormat::Json | BodyFormat::JsonPatch => serde_json::from_slice(&self.body).ok(),
             BodyFormat::Other => None,
         }

@@ -11,6 +11,7 @@ use crowsnest_api::storage::StoredKind;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::yaml;
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_process::reply::collect;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -230,7 +231,7 @@ impl StoredGroup {
         let mut value: Value = if format == BodyFormat::Yaml {
             let text = std::str::from_utf8(&bytes)
                 .map_err(|e| ApiError::bad_request(format!("the body is not UTF-8: {e}")))?;
-            serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
+            yaml::parse(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
         } else if format == BodyFormat::Json {
             serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
         } else {

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_apimachinery::yaml;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
@@ -84,7 +85,7 @@ impl BodyCapture {
     /// Parses the body; `None` if it is incomplete or malformed.
     fn parse(&self) -> Option<Value> {
         match self.is_yaml {
-            true => serde_saphyr::from_str(std::str::from_utf8(&self.bytes).ok()?).ok(),
+            true => yaml::parse(std::str::from_utf8(&self.bytes).ok()?).ok(),
             false => serde_json::from_slice(&self.bytes).ok(),
         }
     }

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::jsonpath::Template;
+use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
 use columns::CustomColumns;
 pub(crate) use columns::parse_relaxed_path;
 use go::GoTemplate;
-use path::PathTemplate;
+use path::parse_template;
 
 pub(crate) mod color;
 mod columns;
@@ -41,8 +42,8 @@ pub(crate) enum Format {
     Kyaml,
     Csv,
     Name,
-    JsonPath(PathTemplate),
-    JsonPathAsJson(PathTemplate),
+    JsonPath(Template),
+    JsonPathAsJson(Template),
     GoTemplate(GoTemplate),
     CustomColumns(CustomColumns),
 }
@@ -94,9 +95,9 @@ impl Format {
             ("name", None) => Ok(Self::Name),
             ("wide", None) => Ok(Self::Wide),
             ("table", None) => Ok(Self::Table),
-            ("jsonpath", _) => PathTemplate::parse(given()?).map(Self::JsonPath),
-            ("jsonpath-as-json", _) => PathTemplate::parse(given()?).map(Self::JsonPathAsJson),
-            ("jsonpath-file", _) => PathTemplate::parse(&read_template_file(given()?)?).map(Self::JsonPath),
+            ("jsonpath", _) => parse_template(given()?).map(Self::JsonPath),
+            ("jsonpath-as-json", _) => parse_template(given()?).map(Self::JsonPathAsJson),
+            ("jsonpath-file", _) => parse_template(&read_template_file(given()?)?).map(Self::JsonPath),
             ("go-template" | "template", _) => GoTemplate::parse(given()?).map(Self::GoTemplate),
             ("go-template-file" | "templatefile", _) => {
                 GoTemplate::parse(&read_template_file(given()?)?).map(Self::GoTemplate)

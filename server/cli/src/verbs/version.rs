@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::yaml;
 use serde_json::{Value, json};
 
 use crate::clients;

@@ -117,6 +117,40 @@ async fn definitions_are_served_and_deleted() {
 }
 
 /// Upgrades of operators remove old versions from their CRDs.
+/// Numbers, octal integers and duplicate keys are read as by Go.
+#[rstest::rstest]
+#[case::whole_float("application/json", r#"{"spec": {"wheels": 4.0}}"#, Ok(json!(4)))]
+#[case::exponent("application/json", r#"{"spec": {"wheels": 4e0}}"#, Ok(json!(4)))]
+#[case::octal("application/yaml", "spec: {wheels: 010}", Ok(json!(8)))]
+#[case::yaml_float("application/yaml", "spec: {wheels: 4.0}", Ok(json!(4)))]
+#[case::duplicate_key(
+    "application/yaml",
+    "spec:\n  wheels: 1\n  wheels: 2",
+    Err("line 5: key \"wheels\" already set in map")
+)]
+#[tokio::test]
+async fn bodies_are_read_as_by_go(#[case] media_type: &str, #[case] spec: &str, #[case] expected: Result<Value, &str>) {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    put(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"}))).await.unwrap();
+    until_served(&server, true).await;
+    let body = match spec.strip_prefix('{') {
+        Some(rest) => {
+            format!(r#"{{"apiVersion": "example.com/v1", "kind": "Car", "metadata": {{"name": "a"}}, {rest}"#)
+        }
+        None => format!("apiVersion: example.com/v1\nkind: Car\nmetadata: {{name: a}}\n{spec}\n"),
+    };
+    let path = "/apis/example.com/v1/namespaces/default/cars?fieldValidation=Strict";
+    let request = http::Request::post(path).header("content-type", media_type).body(body.into_bytes()).unwrap();
+    match (client.request::<Value>(request).await, expected) {
+        (Ok(created), Ok(wheels)) => assert_eq!(created["spec"]["wheels"], wheels),
+        (Err(error), Err(finding)) => assert!(error.to_string().contains(finding), "{error}"),
+        (result, expected) => panic!("{result:?} instead of {expected:?}"),
+    }
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn only_watches_of_removed_versions_end() {
     const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_apimachinery::yaml::whole_numbers;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
@@ -241,6 +242,7 @@ impl Strategy for CustomStrategy {
 
     fn default(&self, object: &mut Value) {
         prune(&self.typed, object);
+        whole_numbers(object);
         defaulting::drop_nulls(&self.schema, object);
         defaulting::fill(&self.schema, object);
     }
@@ -251,6 +253,7 @@ impl Strategy for CustomStrategy {
     /// Nulls are dropped by decoding only: a null written by a webhook has the wrong type.
     fn default_admitted(&self, object: &mut Value) {
         prune(&self.typed, object);
+        whole_numbers(object);
         defaulting::fill(&self.schema, object);
     }
 

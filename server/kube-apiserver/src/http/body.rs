@@ -5,6 +5,7 @@ use crowsnest_apimachinery::negotiate::Encoding;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::yaml::{self, Document, ReadError};
 use crowsnest_component_base::body;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::decode::{self, Expected};
@@ -43,8 +44,10 @@ pub fn object(
             let read = read_yaml(bytes).map_err(|why| decode::unrecognized(&expected, &why, bytes))?;
             let mut decoded = decode::decode_object(read.value, &expected)?;
             // A warning cannot contain the line break of this finding, so only errors include it.
-            if !read.strict.is_empty() && options.field_validation == FieldValidation::Strict {
-                decoded.strict.insert(0, format!("yaml: unmarshal errors:\n  {}", read.strict.join("\n  ")));
+            if let Some(finding) = duplicate_keys_finding(&read.strict)
+                && options.field_validation == FieldValidation::Strict
+            {
+                decoded.strict.insert(0, finding);
             }
             decoded
         }
@@ -80,25 +83,28 @@ pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
     read.map(|read| read.value).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))
 }
 
-/// Parses YAML. For duplicate keys, the last value is used and the first one is reported as a strict finding.
+/// Parses YAML. For duplicate keys, the last value is used and the others are strict findings.
 fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
-    let error = match serde_saphyr::from_str(text) {
-        Ok(value) => return Ok(Body { value, strict: Vec::new() }),
-        Err(error) => error,
-    };
-    let line = error.location().map_or(1, |location| location.line());
-    let why = error.to_string();
-    if let Some((_, rest)) = why.split_once("duplicate mapping key: ") {
-        let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or_default();
-        if let Some(value) = crowsnest_apiserver::yaml::parse_last_wins(text) {
-            return Ok(Body { value, strict: vec![format!("line {line}: key {key:?} already set in map")] });
+    match yaml::parse_document(text) {
+        Ok(Document { value, duplicate_keys }) => Ok(Body { value, strict: duplicate_keys }),
+        Err(ReadError::Syntax { line, problem }) if problem.contains("tabs disallowed") => {
+            Err(format!("yaml: line {line}: found character that cannot start any token"))
         }
+        Err(error @ ReadError::Syntax { .. }) => Err(unclosed_bracket(text).unwrap_or_else(|| error.to_string())),
+        Err(error) => Err(error.to_string()),
     }
-    if why.contains("tabs disallowed") {
-        return Err(format!("yaml: line {line}: found character that cannot start any token"));
-    }
-    Err(unclosed_bracket(text).unwrap_or_else(|| format!("yaml: {}", why.lines().next().unwrap_or_default())))
+}
+
+/// Parses YAML of a custom resource: its value, and the strict finding about duplicate keys.
+pub(super) fn custom_yaml(bytes: &[u8]) -> ApiResult<(Value, Option<String>)> {
+    let read =
+        read_yaml(bytes).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))?;
+    Ok((read.value, duplicate_keys_finding(&read.strict)))
+}
+
+fn duplicate_keys_finding(duplicate_keys: &[String]) -> Option<String> {
+    (!duplicate_keys.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  ")))
 }
 
 /// An unclosed bracket in flow style, the most frequent error, with the message of Go's parser.

@@ -2,7 +2,7 @@
 //! wrong types are left to validation.
 
 use crowsnest_apimachinery::negotiate::Encoding;
-use crowsnest_apimachinery::request::options::WriteOptions;
+use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::check;
@@ -31,7 +31,13 @@ pub(super) fn object(
     let (mut object, mut findings) = match encoding {
         Encoding::Json => crowsnest_schema::decode::read_json(bytes)
             .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
-        other => (super::body::json(bytes, other)?, Vec::new()),
+        Encoding::Yaml => {
+            let (value, finding) = super::body::custom_yaml(bytes)?;
+            // A warning cannot contain the line break of this finding, so only errors include it.
+            let is_strict = options.field_validation == FieldValidation::Strict;
+            (value, finding.filter(|_| is_strict).into_iter().collect())
+        }
+        Encoding::Protobuf => (super::body::json(bytes, encoding)?, Vec::new()),
     };
     if !object.is_object() {
         return Err(unrecognized(

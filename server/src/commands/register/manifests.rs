@@ -9,9 +9,9 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::yaml;
 use crowsnest_members::join::certificates_as_pem;
 use crowsnest_members::unregister::AGENT;
-use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::discovery::ControlPlane;

@@ -76,7 +76,7 @@ fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirement
 
 /// Memory units in ascending order, each 1024 times the previous one: Kubernetes' name and Java's names.
 const UNITS: [(&str, [&str; 2]); 6] = [
-    ("B", ["b", "b"]),
+    ("", ["b", "b"]),
     ("Ki", ["k", "kb"]),
     ("Mi", ["m", "mb"]),
     ("Gi", ["g", "gb"]),

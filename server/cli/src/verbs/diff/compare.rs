@@ -1,6 +1,6 @@
 //! Normalizes objects for comparison. Pure.
 
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::yaml;
 use serde_json::{Map, Value};
 
 /// Metadata that API servers set; never part of the desired state.

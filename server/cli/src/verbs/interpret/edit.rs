@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
-use crowsnest_plan::overriding::yaml;
+use crowsnest_apimachinery::yaml;
 use serde_json::{Value, json};
 
 use super::customization;

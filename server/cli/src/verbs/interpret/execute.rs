@@ -7,11 +7,11 @@ use anyhow::{Context, bail};
 use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
 use crowsnest_api::work::AggregatedStatusItem;
 use crowsnest_apimachinery::unstructured;
+use crowsnest_apimachinery::yaml;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::declarative;
 use crowsnest_interpreter::default::dependencies;
 use crowsnest_plan::gates::Gates;
-use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::rules::Rule;

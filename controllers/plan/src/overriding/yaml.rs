@@ -1,25 +1,16 @@
-//! YAML as Karmada reads and writes it: YAML 1.1 of Go's yaml.v2, converted from and to JSON.
-//!
-//! [`read`] parses, [`write`] prints; both use [`scalar`] to resolve plain scalars. Because of the conversion to
-//! JSON, `1.0` becomes `1` and a date stays a string.
+//! Patches within text fields that contain YAML.
 
-mod read;
-mod scalar;
-mod write;
-
+use crowsnest_apimachinery::yaml;
 use serde_json::Value;
-
-pub use read::ReadError;
-pub use write::document as to_yaml;
 
 use super::OverrideError;
 use super::patch::{self, Operation};
 
 /// Applies a patch. Comments are lost, and keys are sorted.
 pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>) -> Result<String, OverrideError> {
-    let mut document: Value = read::document(text)?;
+    let mut document: Value = yaml::parse(text)?;
     patch::apply(&mut document, operations)?;
-    Ok(write::document(&document))
+    Ok(yaml::to_yaml(&document))
 }
 
 #[cfg(test)]
@@ -54,8 +45,8 @@ mod tests {
     proptest! {
         #[test]
         fn written_documents_are_read_back(document in documents()) {
-            let text = write::document(&document);
-            prop_assert_eq!(read::document(&text), Ok(document), "{}", text);
+            let text = yaml::to_yaml(&document);
+            prop_assert_eq!(yaml::parse(&text), Ok(document), "{}", text);
         }
 
         #[test]

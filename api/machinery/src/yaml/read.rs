@@ -35,11 +35,34 @@ pub enum ReadError {
     NotFinite(&'static str),
 }
 
+/// A document with its duplicate keys.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Document {
+    /// The last of duplicate keys wins.
+    pub value: Value,
+    /// Findings of strict decoding in Go's words, in document order: `line 2: key "a" already set in map`.
+    pub duplicate_keys: Vec<String>,
+}
+
+/// The first document of the text, without its duplicate keys. Null if there is none.
+pub fn parse(text: &str) -> Result<Value, ReadError> {
+    parse_document(text).map(|document| document.value)
+}
+
 /// The first document of the text. Null if there is none.
-pub fn document(text: &str) -> Result<Value, ReadError> {
+pub fn parse_document(text: &str) -> Result<Document, ReadError> {
     let tree = Tree::parse(text)?;
-    let Some(root) = tree.root else { return Ok(Value::Null) };
-    Decoder { tree: &tree, decoded: 0, decoded_by_alias: 0, aliases: BTreeSet::new(), depth: 0 }.value(root)
+    let Some(root) = tree.root else { return Ok(Document::default()) };
+    let mut decoder = Decoder {
+        tree: &tree,
+        decoded: 0,
+        decoded_by_alias: 0,
+        aliases: BTreeSet::new(),
+        depth: 0,
+        duplicate_keys: Vec::new(),
+    };
+    let value = decoder.value(root)?;
+    Ok(Document { value, duplicate_keys: decoder.duplicate_keys })
 }
 
 /// Index into [`Tree::nodes`].
@@ -60,6 +83,9 @@ enum Node {
 #[derive(Default)]
 struct Tree {
     nodes: Vec<Node>,
+    /// Line of each node, from 1.
+    lines: Vec<usize>,
+    line: usize,
     root: Option<Id>,
     /// Unfinished lists and maps.
     open: Vec<Id>,
@@ -72,8 +98,9 @@ impl Tree {
         options.set_emit_comments(false);
         let mut tree = Tree::default();
         for event in Parser::new_from_str_with_options(text, options) {
-            let (event, _) =
+            let (event, span) =
                 event.map_err(|error| ReadError::Syntax { line: error.marker().line(), problem: error.info() })?;
+            tree.line = span.start.line();
             match event {
                 Event::DocumentEnd => break,
                 Event::Scalar(text, style, anchor, tag) => {
@@ -100,6 +127,7 @@ impl Tree {
     fn add(&mut self, node: Node, anchor: usize) -> Id {
         let id = self.nodes.len();
         self.nodes.push(node);
+        self.lines.push(self.line);
         if anchor > 0 {
             self.anchors.insert(anchor, id);
         }
@@ -124,6 +152,7 @@ struct Decoder<'t> {
     /// Aliases being decoded.
     aliases: BTreeSet<Id>,
     depth: u32,
+    duplicate_keys: Vec<String>,
 }
 
 /// More than the parser's own limit, so that only nested aliases reach it.
@@ -159,7 +188,12 @@ impl<'t> Decoder<'t> {
                 self.merge(pair[1], fields)?;
             } else {
                 let key = self.key(pair[0])?;
-                fields.insert(key, self.value(pair[1])?);
+                let value = self.value(pair[1])?;
+                if fields.contains_key(&key) {
+                    self.duplicate_keys
+                        .push(format!("line {}: key {key:?} already set in map", self.tree.lines[pair[1]]));
+                }
+                fields.insert(key, value);
             }
         }
         Ok(())
@@ -307,5 +341,39 @@ fn float_key(value: f64) -> String {
         _ if value.is_nan() => ".nan".to_owned(),
         _ if single.is_infinite() => if value > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
         _ => format_float(single.to_string().parse().unwrap_or(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Values as sigs.k8s.io/yaml converts them to JSON.
+    #[rstest]
+    #[case::octal("a: 0644", json!({"a": 420}))]
+    #[case::signed_octal("a: -0755", json!({"a": -493}))]
+    #[case::tagged_octal("a: !!int 0755", json!({"a": 493}))]
+    #[case::no_octal("a: 08", json!({"a": 8}))]
+    #[case::separators("a: [1__0, 0x_1F, 1_0.5]", json!({"a": [10, 31, 10.5]}))]
+    #[case::whole_floats("a: [1.0, 1e3]", json!({"a": [1, 1000]}))]
+    #[case::out_of_range("a: 1e400", json!({"a": "1e400"}))]
+    #[case::letter_case("a: [tRue, nULL, True, NULL]", json!({"a": ["tRue", "nULL", true, null]}))]
+    #[case::boolean_key("y: 1", json!({"true": 1}))]
+    #[case::empty("", json!(null))]
+    fn scalars_are_resolved_as_by_go(#[case] text: &str, #[case] expected: Value) {
+        assert_eq!(parse(text), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::none("a: 1\nb: 2", json!({"a": 1, "b": 2}), &[])]
+    #[case::nested("a:\n  b: 1\n  b: 2\nc: 3\nc: 4", json!({"a": {"b": 2}, "c": 4}),
+        &["line 3: key \"b\" already set in map", "line 5: key \"c\" already set in map"])]
+    fn duplicate_keys_are_reported(#[case] text: &str, #[case] value: Value, #[case] findings: &[&str]) {
+        let document = parse_document(text).unwrap();
+        assert_eq!(document.value, value);
+        assert_eq!(document.duplicate_keys, findings);
     }
 }

@@ -132,6 +132,20 @@ pub fn json_number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
+/// Replaces floats without a fraction by integers, in all of a value: Go prints float64(1) as `1`.
+pub fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(float) = number.as_f64() {
+                *value = json_number(float);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 /// The shortest representation, with an exponent below -4 and from 6 on.
 pub fn format_float(value: f64) -> String {
     let scientific = format!("{value:e}");
