@@ -29,7 +29,7 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
-/// What the compared manifests are.
+/// Relation of the compared manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComparisonKind {
     Versions,

@@ -85,8 +85,8 @@ impl Default for Workers {
     }
 }
 
-#[derive(Debug, Clone)]
 /// Configuration of the controllers.
+#[derive(Debug, Clone)]
 pub struct Config {
     pub gates: Gates,
     pub controllers: Selection,

@@ -24,8 +24,8 @@ use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences, Reco
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 /// Type of an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
     Normal,
     Warning,

@@ -9,11 +9,12 @@ use std::time::Duration;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::discovery::{Discovered, discover_again};
 use crowsnest_members::{ApiResources, Fleet};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::time::{Instant, timeout};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
+use crate::runtime::keyed_mutex::KeyedMutex;
 
 /// Interval in which discovery is not repeated for an unknown kind.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,12 +34,12 @@ struct Entry {
 pub struct RestMapper {
     fleet: Fleet,
     entries: RwLock<HashMap<ClusterName, Entry>>,
-    discovery_locks: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
+    discovery_locks: KeyedMutex,
 }
 
 impl RestMapper {
     pub fn new(fleet: Fleet) -> Self {
-        RestMapper { fleet, entries: RwLock::default(), discovery_locks: Mutex::default() }
+        RestMapper { fleet, entries: RwLock::default(), discovery_locks: KeyedMutex::default() }
     }
 
     /// The resource of a kind, if it is known without discovery.
@@ -55,8 +56,7 @@ impl RestMapper {
         if let Some(resource) = self.find_cached(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let lock = Arc::clone(self.discovery_locks.lock().entry(cluster.clone()).or_default());
-        let _guard = lock.lock().await;
+        let _guard = self.discovery_locks.lock(cluster.as_str()).await;
         if let Some(resource) = self.find_cached(cluster, api_version, kind) {
             return Ok(resource);
         }
@@ -110,6 +110,5 @@ impl RestMapper {
 
     pub fn forget(&self, cluster: &ClusterName) {
         self.entries.write().remove(cluster);
-        self.discovery_locks.lock().remove(cluster);
     }
 }

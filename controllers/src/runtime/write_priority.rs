@@ -142,7 +142,7 @@ struct DeferralState<K> {
     waiting: HashMap<K, Instant>,
     /// Times of the last writes. Those older than [`MIN_WRITE_INTERVAL`] are removed with the next write.
     written: HashMap<K, Instant>,
-    /// The same writes, oldest first. A key that was written again is in it twice.
+    /// Keys and times of these writes, oldest first. A key occurs once per write.
     order: VecDeque<(Instant, K)>,
 }
 

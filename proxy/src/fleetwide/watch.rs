@@ -370,6 +370,9 @@ impl Watch {
             ChangeKind::Added | ChangeKind::Modified if !is => self.index.state_before(change.seq).await?,
             _ => None,
         };
+        if is && change.kind != ChangeKind::Deleted {
+            self.left.restore(&change.object.record);
+        }
         self.move_to(&change.object.record, change.seq);
         let version = self.position.encode();
         self.object(kind, selected.as_ref().unwrap_or(&change.object), &version, out)

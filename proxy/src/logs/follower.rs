@@ -26,7 +26,7 @@ const POD_FINISHED: &str = "the pod has finished";
 #[derive(Debug, Clone, Default)]
 pub struct PodSnapshot {
     pub pod: Pod,
-    /// True if the pod was deleted, no longer matches the request, or cannot be read any more.
+    /// True if the pod was deleted, no longer matches the request, or is no longer readable.
     pub is_removed: bool,
 }
 

@@ -192,19 +192,19 @@ impl Recorder {
     }
 }
 
-/// True if the recorder switches protocols although the request asks for no upgrade.
+/// True if the recorder switches protocols although the request contains no upgrade.
 fn has_switch_parameter(head: &[u8]) -> bool {
     find(head, SWITCH_PARAMETER).is_some()
 }
 
-/// True for requests that do not belong to the table: they have no mark and impersonate nobody but the administrator.
+/// True for requests that do not belong to the table: they have no mark, and impersonate only the administrator or no user.
 fn is_relayed(head: &[u8]) -> bool {
     let marked = find(head, MARK.as_bytes()).is_some();
     let impersonates = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);
     !marked && !impersonates && !head.starts_with(b"CONNECT ")
 }
 
-/// Protocol that a request asks to upgrade to.
+/// Protocol in the upgrade header of a request.
 fn requested_upgrade(head: &[u8]) -> Option<String> {
     let is_upgrade = wire::values(head, "connection").join(",").to_ascii_lowercase();
     let is_upgrade = is_upgrade.split(',').any(|token| token.trim() == "upgrade");

@@ -50,7 +50,7 @@ mod tests {
         }
 
         #[test]
-        fn unpatched_json_keeps_its_resolve_scalar(document in documents()) {
+        fn unpatched_json_keeps_its_values(document in documents()) {
             let pretty = serde_json::to_string_pretty(&document).expect("JSON");
             let written = json::edit(&pretty, std::iter::empty()).expect("a document");
             prop_assert_eq!(&serde_json::from_str::<Value>(&written).expect("JSON"), &document);

@@ -25,7 +25,7 @@ pub(super) struct MemberAccess {
 }
 
 impl Default for MemberAccess {
-    /// MemberAccess of a user without grants.
+    /// Access of a user without grants.
     fn default() -> Self {
         Self { is_limited_to_proxied: false, proxied: Readable::Nothing, listed: Readable::Nothing }
     }

@@ -169,7 +169,7 @@ impl FleetGraph {
         }
     }
 
-    /// Pods in the place of an object that its selector matches.
+    /// Pods in the cluster and namespace of an object that its selector matches.
     fn selected_pods(&self, of: &Record, selector: &Selector) -> Vec<u64> {
         let pods = self.pods.get(&to_owned_key(namespace_of(of))).into_iter().flatten();
         let matches = |id: &&u64| self.node(**id).is_some_and(|(record, _)| selector.matches(&record.labels));

@@ -6,18 +6,24 @@ use serde_json::{Value, json};
 /// JSON pointer of an object's resourceVersion.
 pub(super) const VERSION: &str = "/metadata/resourceVersion";
 
-/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch on the field decides.
+/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch on the field or one of
+/// its parents decides.
 pub(super) fn names_version(body: &Value) -> bool {
     match body {
         Value::Array(operations) => {
-            let last = operations.iter().rfind(|operation| operation["path"] == VERSION);
-            last.is_some_and(|operation| operation["op"] != "remove" && is_version(&operation["value"]))
+            let concerns = |path: &Value| path.as_str().is_some_and(|path| matches!(path, "" | "/metadata" | VERSION));
+            let last = operations.iter().rfind(|operation| {
+                concerns(&operation["path"]) || (operation["op"] == "move" && concerns(&operation["from"]))
+            });
+            last.is_some_and(|operation| {
+                operation["path"] == VERSION && operation["op"] != "remove" && is_version(&operation["value"])
+            })
         }
         object => object.pointer(VERSION).is_some_and(is_version),
     }
 }
 
-/// An empty resourceVersion and "0" stand for any version, as in kube-apiserver.
+/// An empty resourceVersion and "0" match any version, as in kube-apiserver.
 fn is_version(value: &Value) -> bool {
     value.as_str().is_some_and(|version| !matches!(version, "" | "0"))
 }
@@ -68,6 +74,16 @@ mod tests {
     )]
     #[case::removed_and_added(
         json!([{"op": "remove", "path": VERSION}, {"op": "add", "path": VERSION, "value": "7"}]), true
+    )]
+    #[case::replaced_with_its_parent(
+        json!([{"op": "add", "path": VERSION, "value": "7"}, {"op": "replace", "path": "/metadata", "value": {}}]), false
+    )]
+    #[case::moved_away(
+        json!([
+            {"op": "add", "path": VERSION, "value": "7"},
+            {"op": "move", "from": VERSION, "path": "/metadata/annotations/version"}
+        ]),
+        false
     )]
     #[case::another_field(json!([{"op": "add", "path": "/metadata/labels", "value": {}}]), false)]
     fn expected_versions(#[case] body: Value, #[case] expected: bool) {

@@ -99,7 +99,7 @@ impl AuditLog {
         permit.ok().and_then(Result::ok)
     }
 
-    /// Queues an event in its reserved slot, or in a free one; drops and counters it if there is none.
+    /// Queues an event in its reserved slot, or in a free one; drops and counts it if there is none.
     pub(super) fn enqueue(&self, permit: Option<QueuePermit>, event: Event) {
         match permit {
             Some(permit) => drop(permit.send(event)),
@@ -266,7 +266,7 @@ fn split_file_name(path: &Path) -> (String, String) {
     (stem, end)
 }
 
-/// RotatedFile files with their timestamps.
+/// Rotated files with their timestamps.
 fn list_backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
     let (stem, end) = split_file_name(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -283,7 +283,7 @@ fn list_backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
     Ok(found)
 }
 
-/// RotatedFile files beyond the count or age limit. Zero means unlimited.
+/// Rotated files beyond the count or age limit. Zero means unlimited.
 fn select_surplus(
     mut known: Vec<(PathBuf, Timestamp)>,
     max_backups: usize,

@@ -79,8 +79,7 @@ pub fn apply_patch(bytes: &[u8]) -> ApiResult<Body> {
 }
 
 pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
-    let read = read_yaml(bytes);
-    read.map(|read| read.value).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))
+    custom_yaml(bytes).map(|(value, _)| value)
 }
 
 /// Parses YAML. For duplicate keys, the last value is used and the others are strict findings.

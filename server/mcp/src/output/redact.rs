@@ -223,7 +223,7 @@ impl<'p> Position<'p> {
         Self { is_data: from.is_data || begins_data, depth: from.depth + 1, parent: self.name, name, ..from }
     }
 
-    /// True for data of a Secret, whose values are hidden whatever they are.
+    /// True for data of a Secret, whose values are always hidden.
     fn is_secret_data(self) -> bool {
         self.is_secret && self.is_data
     }
