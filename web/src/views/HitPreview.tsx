@@ -31,11 +31,11 @@ export function HitPreview({ hit, onClose }: { hit: Hit | undefined; onClose: ()
 }
 
 function useDebouncedHit(hit: Hit | undefined): Hit | undefined {
-  const [settled, setDebounced] = useState(hit)
+  const [debounced, setDebounced] = useState(hit)
   const key = hit && keyOf(hit)
   useEffect(() => {
     const timer = setTimeout(() => setDebounced(hit), DEBOUNCE_MS)
     return () => clearTimeout(timer)
   }, [key])
-  return settled
+  return debounced
 }

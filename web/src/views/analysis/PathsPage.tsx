@@ -52,7 +52,7 @@ export function PathsPage() {
           </ul>
         </section>
       ) : (
-        <Found pattern={p} shortest={shortest === 'true'} />
+        <Found key={`${shortest} ${p}`} pattern={p} shortest={shortest === 'true'} />
       )}
     </>
   )

@@ -46,7 +46,7 @@ export function WhoCan() {
         </label>
         <button type="submit">{t.review}</button>
       </form>
-      {resource !== '' && <Reviewed action={{ verb, resource, namespace, name }} />}
+      {resource !== '' && <Reviewed key={JSON.stringify([verb, resource, namespace, name])} action={{ verb, resource, namespace, name }} />}
     </>
   )
 }
