@@ -126,7 +126,7 @@ async fn definitions_are_served_and_deleted() {
 #[case::duplicate_key(
     "application/yaml",
     "spec:\n  wheels: 1\n  wheels: 2",
-    Err("line 5: key \"wheels\" already set in map")
+    Err("line 6: key \"wheels\" already set in map")
 )]
 #[tokio::test]
 async fn bodies_are_read_as_by_go(#[case] media_type: &str, #[case] spec: &str, #[case] expected: Result<Value, &str>) {

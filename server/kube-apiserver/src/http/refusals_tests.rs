@@ -244,11 +244,12 @@ async fn unusual_requests_are_handled() {
         (
             "PATCH CORE/configmaps/c?fieldManager=a",
             APPLY,
-            "apiVersion: v1\nkind: ConfigMap\ndata: {y: '1', y: '2'}\n",
+            "apiVersion: v1\nkind: ConfigMap\ndata: {w: '1', w: '2', y: '3'}\n",
             200,
             "",
             "/data",
-            json!({"x": "3", "y": "2"}),
+            // YAML 1.1, which kube-apiserver reads, takes `y` for a boolean.
+            json!({"x": "3", "w": "2", "true": "3"}),
         ),
         (
             "PATCH APPS/deployments/d/scale?fieldManager=hpa&force=true",
