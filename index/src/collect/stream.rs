@@ -31,6 +31,7 @@ impl Collector {
         let seconds = self.watch_seconds();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
+        let requested_at = Instant::now();
         let body = match permit.hold_during(self.get(&query)).instrument(listing.0.clone()).await {
             // Older servers reject the parameters.
             Err(Error::ErrorResponse { status: 400 | 422, .. }) => return Ok(self.disable_streams()),
@@ -63,7 +64,7 @@ impl Collector {
         course.advance(version);
         listing.0.record("crowsnest.objects", initial.seen.valid());
         drop((permit, listing));
-        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, seconds), course).await.map(Some)
+        self.watch_lines(&mut lines, WatchState::new(&timeouts, requested_at, seconds), course).await.map(Some)
     }
 
     /// Disables streaming for all lists of the cluster.

@@ -40,7 +40,9 @@ pub(super) enum WatchEnd {
 
 /// State of a watch.
 pub(super) struct WatchState {
-    began: Instant,
+    /// When the watch was requested. A server counts `timeoutSeconds` from then on, however late its response is read.
+    requested_at: Instant,
+    opened_at: Instant,
     /// The server should end the watch before; otherwise the connection counts as dead.
     deadline: Instant,
     /// End of the catch-up phase, in which missed events may still arrive; the collection counts as followed
@@ -55,10 +57,19 @@ pub(super) struct WatchState {
 }
 
 impl WatchState {
-    pub fn new(timeouts: &MemberTimeouts, seconds: Duration) -> Self {
-        let began = Instant::now();
-        let deadline = began + seconds + timeouts.response;
-        Self { began, deadline, catching_up: None, has_received: false, has_advanced: false, inconsistency: None }
+    /// State of a watch whose response has begun.
+    pub fn new(timeouts: &MemberTimeouts, requested_at: Instant, seconds: Duration) -> Self {
+        let opened_at = Instant::now();
+        let deadline = opened_at + seconds + timeouts.response;
+        Self {
+            requested_at,
+            opened_at,
+            deadline,
+            catching_up: None,
+            has_received: false,
+            has_advanced: false,
+            inconsistency: None,
+        }
     }
 
     /// Time of the next action without an event.
@@ -74,7 +85,7 @@ impl WatchState {
     /// An event was received; further missed events may follow.
     fn extend_catch_up(&mut self) {
         if let Some(caught_up) = &mut self.catching_up {
-            *caught_up = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.began + MAX_CATCH_UP_TIME);
+            *caught_up = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.opened_at + MAX_CATCH_UP_TIME);
         }
     }
 }
@@ -102,6 +113,7 @@ impl Collector {
         let from = percent_encode(course.position.as_deref().unwrap_or_default());
         let query = "watch=true&allowWatchBookmarks=true";
         let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
+        let requested_at = Instant::now();
         let body = match self.get(&query).await {
             Err(Error::ErrorResponse { status: 410, .. }) => return Ok(expired_end()),
             // The server may not have reached this version yet, or may have been restored.
@@ -114,7 +126,8 @@ impl Collector {
             other => other?,
         };
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
-        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, seconds), course).await
+        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, requested_at, seconds), course)
+            .await
     }
 
     /// Reads an open watch until it ends.
@@ -167,7 +180,7 @@ impl Collector {
 
     async fn handle_close(&self, watching: WatchState, course: &mut CollectorProgress) -> Result<WatchEnd, Error> {
         let (has_received, is_brief) =
-            (watching.has_received, !watching.has_advanced && watching.began.elapsed() < MIN_WATCH_DURATION);
+            (watching.has_received, !watching.has_advanced && watching.requested_at.elapsed() < MIN_WATCH_DURATION);
         if let Some(ended) = inconsistency_end(watching) {
             return Ok(ended);
         }

@@ -27,6 +27,8 @@ pub const LABELLED: &str = "labelSelector=app%3Dx";
 pub struct World {
     pub proxy: Proxy,
     pub control_plane: Client,
+    /// Its watches end when it is dropped.
+    _control_plane_server: ApiServer,
     pub index: Index,
     pub members: BTreeMap<&'static str, ApiServer>,
     pub interest: InterestGuard,
@@ -198,6 +200,7 @@ pub async fn world() -> World {
     World {
         proxy: Proxy::new(index.clone()),
         control_plane: client,
+        _control_plane_server: control_plane,
         index,
         members,
         interest,
