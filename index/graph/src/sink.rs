@@ -82,6 +82,17 @@ pub struct GraphSink {
     progress: watch::Sender<SinkProgress>,
 }
 
+/// State that outlives a session.
+#[derive(Default)]
+struct Carried {
+    /// Failures since the sink last followed.
+    failures: u32,
+    /// Everything has to be written again, and no session has begun to.
+    reload: bool,
+    /// Clusters in which permissions were unknown in the last session.
+    undecided: BTreeSet<ClusterName>,
+}
+
 /// One connection to a graph, in one generation.
 struct Session {
     bolt: Bolt,
@@ -119,25 +130,23 @@ impl GraphSink {
 
     /// Writes until stopped. Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut failures = 0;
-        let mut reload = false;
-        while let Some(end) = stop.run_until_cancelled(self.run_session(reload, &mut failures)).await {
+        let mut carried = Carried::default();
+        while let Some(end) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
             let error = match end {
                 Ok(()) => {
-                    reload = true;
+                    carried.reload = true;
                     continue;
                 }
                 // Deletions after the position are unknown.
                 Err(SinkError::Source(crowsnest_index::export::ExportError::Pruned)) => {
-                    reload = true;
+                    carried.reload = true;
                     continue;
                 }
                 Err(error) => error,
             };
-            reload = false;
-            failures += 1;
+            carried.failures += 1;
             self.report(&error);
-            let delay = jitter(self.config.options.backoff.delay(failures), JITTER, rand::random());
+            let delay = jitter(self.config.options.backoff.delay(carried.failures), JITTER, rand::random());
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         }
     }
@@ -158,7 +167,7 @@ impl GraphSink {
     }
 
     /// Ends without an error if everything has to be written again.
-    async fn run_session(&self, reload: bool, failures: &mut u32) -> Result<(), SinkError> {
+    async fn run_session(&self, carried: &mut Carried) -> Result<(), SinkError> {
         let bolt = Bolt::new(&self.config.target)?;
         let token = format!("{:016x}", rand::random::<u64>());
         let claim = Claim { bolt: &bolt, name: &self.config.name, token: &token };
@@ -168,7 +177,7 @@ impl GraphSink {
         let digest = format!("{:016x}", xxh3_64(self.config.selection.as_bytes()));
         let resumable = state.filter(|state| {
             let is_current = state.store == source.identity && state.selection == digest;
-            !reload && is_current && state.complete && state.seq <= source.changes.latest()
+            !carried.reload && is_current && state.complete && state.seq <= source.changes.latest()
         });
         let written = syncs.iter().map(|(key, _)| key.clone()).collect();
         let mut session = Session {
@@ -185,21 +194,30 @@ impl GraphSink {
             bolt,
             token,
         };
-        self.visibility.restart();
         match resumable {
             Some(_) => {
                 source.changes.check_replayable(session.position).await?;
                 let is_swept = |(_, generation): &(_, Option<u64>)| *generation == Some(session.generation);
                 session.sweeps = Sweeps::new(syncs.into_iter().filter(is_swept).map(|(key, _)| key).collect());
                 session.selectors = self.read_selectors().await?;
+                // Decided now, so that later changes of permissions are noticed.
+                let Visible { undecided, .. } = self.visibility.visible(BTreeSet::new(), 0).await?;
+                session.undecided = &undecided | &carried.undecided;
             }
             None => {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
                 self.claim(&session).begin_generation(session.generation, &source.identity, &digest).await?;
-                self.load(&mut session).await?;
+                // The graph says from now on that it is not complete.
+                carried.reload = false;
+                self.visibility.restart();
+                let loaded = self.load(&mut session).await;
+                carried.undecided.clone_from(&session.undecided);
+                loaded?;
             }
         }
-        self.follow(&mut session, failures).await
+        let end = self.follow(&mut session, &mut carried.failures).await;
+        carried.undecided = session.undecided;
+        end
     }
 
     /// Writes all objects of the store.

@@ -241,6 +241,25 @@ async fn a_sink_writes_what_may_be_read() {
 
 #[tokio::test]
 #[ignore = "starts a graph database: run .ci/graph test"]
+async fn permissions_that_change_while_the_database_is_absent_are_followed() {
+    let Some(database) = Database::empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &world("m1", 10)).await;
+    let mut rules = Rules::default();
+    let sink = Running::start(&cache, &database, rules.clone());
+    sink.until_equal(&cache, &database).await;
+    database.kill();
+    sink.until("an error", |progress| matches!(progress.state, SinkState::Waiting { .. })).await;
+    rules.hidden_kinds = vec!["Pod"];
+    sink.set_rules(rules);
+    database.start();
+    sink.until_equal(&cache, &database).await;
+    assert_eq!(database.keys("MATCH (n:Pod) RETURN n.key AS key").await, Vec::<String>::new());
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
 async fn a_graph_has_one_writer() {
     let Some(database) = Database::empty().await else { return };
     let cache = Cache::new().await;
