@@ -369,6 +369,12 @@ impl Index {
         &self.inner.id
     }
 
+    /// Unique id of the store: its sequence numbers mean nothing in another one. Keep it secret, as [`Index::alias`] is derived
+    /// from it.
+    pub fn store_identity(&self) -> &str {
+        &self.inner.identity
+    }
+
     /// Alias for a cluster whose name must not be revealed. All replicas of a release use the same alias, and no
     /// cluster can have it as a name.
     pub fn alias(&self, cluster: &ClusterName) -> String {

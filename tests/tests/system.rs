@@ -23,6 +23,7 @@ mod documents;
 mod explain;
 mod failover;
 mod get;
+mod graph;
 mod handler_chain;
 mod identity;
 mod informers;

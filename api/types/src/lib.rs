@@ -28,6 +28,7 @@ pub mod references;
 pub mod remedy;
 pub mod role;
 pub mod search;
+pub mod sink;
 pub mod storage;
 pub mod work;
 

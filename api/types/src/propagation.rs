@@ -17,6 +17,8 @@ const EXECUTION_SPACE: &str = "karmada-es-";
 pub struct Propagation {
     /// Uid of the template.
     pub template: String,
+    /// The template in the control plane; None if it is not stated.
+    pub template_object: Option<ObjectKey>,
     /// Copies that a Work or quota creates in member clusters.
     pub copies: Vec<MemberCopy>,
     /// Clusters to which it is scheduled.
@@ -57,7 +59,7 @@ views! {
         graceful_eviction_tasks: Vec<Eviction<'a>>,
         workload: Workload<'a>,
     }
-    Template { uid: Str<'a> }
+    Template { api_version: Str<'a>, kind: Str<'a>, namespace: Text<'a>, name: Str<'a>, uid: Str<'a> }
     NameRef { name: Str<'a> }
     Condition { #[serde(rename = "type")] type_: Str<'a>, status: Str<'a>, message: Text<'a> }
     Eviction { from_cluster: Str<'a>, reason: Str<'a>, producer: Str<'a> }
@@ -98,6 +100,7 @@ fn binding(binding: Object<'_>) -> Propagation {
     };
     Propagation {
         template: spec.resource.uid.to_string(),
+        template_object: template_object(&spec.resource),
         unscheduled: refused || on.is_empty(),
         on,
         evicting: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
@@ -109,23 +112,30 @@ fn binding(binding: Object<'_>) -> Propagation {
     }
 }
 
+fn template_object(template: &Template<'_>) -> Option<ObjectKey> {
+    let Template { api_version, kind, namespace, name, .. } = template;
+    let is_stated = !kind.is_empty() && !name.is_empty();
+    is_stated.then(|| ObjectKey::new(group_of(api_version), kind, namespace.as_deref().unwrap_or_default(), name))
+}
+
+fn key_of(manifest: &Manifest<'_>) -> ObjectKey {
+    let Manifest { api_version, kind, metadata, .. } = manifest;
+    ObjectKey::new(group_of(api_version), kind, metadata.namespace.as_deref().unwrap_or_default(), &metadata.name)
+}
+
 fn work(work: Object<'_>) -> Propagation {
     let Object { metadata, spec, status, .. } = work;
     let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
     let manifests = &spec.workload.manifests;
-    let template = manifests.iter().find_map(|of| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID));
-    let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy {
-        cluster: cluster.to_owned(),
-        object: ObjectKey::new(
-            group_of(&of.api_version),
-            &of.kind,
-            of.metadata.namespace.as_deref().unwrap_or_default(),
-            &of.metadata.name,
-        ),
-    };
+    let uid_of = |of: &'_ Manifest<'_>| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID).map(str::to_owned);
+    let template = manifests.iter().find_map(|of| Some((uid_of(of)?, key_of(of))));
+    // A copy has the name of its template.
+    let (template, template_object) = template.map(|(uid, object)| (uid, Some(object))).unwrap_or_default();
+    let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy { cluster: cluster.to_owned(), object: key_of(of) };
     let failed = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
     Propagation {
-        template: template.unwrap_or_default().to_owned(),
+        template,
+        template_object,
         copies: cluster
             .into_iter()
             .flat_map(|cluster| manifests.iter().map(move |of| (cluster, of)))
@@ -241,6 +251,18 @@ mod tests {
     }
 
     #[rstest]
+    #[case::namespaced(json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "a", "name": "b", "uid": "u1"}),
+        Some(ObjectKey::new("apps", "Deployment", "a", "b")))]
+    #[case::cluster_scoped(json!({"apiVersion": "v1", "kind": "Namespace", "name": "b"}),
+        Some(ObjectKey::new("", "Namespace", "", "b")))]
+    #[case::unnamed(json!({"apiVersion": "v1", "kind": "Namespace"}), None)]
+    fn templates_of_bindings(#[case] resource: Value, #[case] expected: Option<ObjectKey>) {
+        let object = json!({"spec": {"resource": resource}});
+        let found = propagation("work.karmada.io", "ResourceBinding", &object).map(|of| of.template_object);
+        assert_eq!(found, Some(expected));
+    }
+
+    #[rstest]
     #[case::applied(json!({}), json!({"manifestStatuses": [{"health": "Healthy"}], "conditions": [{"type": "Applied",
         "status": "True", "message": TAKEN}]}), Propagation { health: all(&["Healthy"]), ..of() })]
     #[case::failed(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": "forbidden"}]}),
@@ -257,7 +279,9 @@ mod tests {
             "annotations": {"resourcetemplate.karmada.io/uid": "u1"}}});
         let object = json!({"metadata": {"namespace": "karmada-es-m1", "annotations": annotations},
             "spec": {"workload": {"manifests": [manifest]}}, "status": status});
-        let expected = Propagation { on: all(&["m1"]), copies: copied("farm.example", "Mill"), ..expected };
+        let copies = copied("farm.example", "Mill");
+        let template_object = Some(copies[0].object.clone());
+        let expected = Propagation { on: all(&["m1"]), copies, template_object, ..expected };
         assert_eq!(propagation("work.karmada.io", "Work", &object), Some(expected));
     }
 

@@ -1,4 +1,5 @@
-//! Search: ResourceRegistries and their backend stores.
+//! Search: ResourceRegistries and their backend stores, and graph sinks.
 
 pub mod backend_stores;
+pub mod graph_sinks;
 pub mod resource_registry;

@@ -10,6 +10,7 @@ pub mod document;
 pub mod engine;
 pub(crate) mod execute;
 mod hydrate;
+pub mod matching;
 pub mod opensearch;
 pub mod paths;
 pub mod plan;

@@ -16,6 +16,7 @@ use crowsnest_search::opensearch::bulk::DocumentChange;
 use crowsnest_store::CollectionKey;
 use crowsnest_store::{BodyMode, Scan as StoreScan};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Records read from the store at once.
@@ -152,7 +153,8 @@ impl Exporter {
             let changes = objects.into_iter().map(|object| {
                 let record = &object.record;
                 let (seq, key, uid) = (record.seq.0, record.key.clone(), record.uid.clone());
-                (comparison.index.to_owned(), ObjectChange { seq, key, uid, object: Some(object) })
+                let kind = Arc::clone(&record.kind);
+                (comparison.index.to_owned(), ObjectChange { seq, key, kind, uid, object: Some(object) })
             });
             for (index, changes) in self.documents(changes.collect(), comparison.session.epochs.last).await? {
                 self.send(&index, changes, failures).await?;

@@ -463,7 +463,7 @@ impl DeliveryObserver for DeliveryCounter<'_> {
 }
 
 fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
-    let ObjectChange { seq, key, uid, object } = change;
+    let ObjectChange { seq, key, uid, object, .. } = change;
     let body: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
         object.map(|object| Ok(document(&source.redact(object)?)?)).transpose();
     let seq = DocumentVersion::new(epoch, seq).number();

@@ -28,13 +28,14 @@ pub use error::{ExportError, ExportFailure, classify_client_error};
 pub use exporter::Exporter;
 pub use progress::{ExportProgress, ExportState};
 pub use selection::Selection;
+pub use source::{ChangePage, ObjectChange, Source as ChangeSource};
 pub use state::ExportCheckpoint;
 
 use crate::Index;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_search::opensearch::client::Client;
-use crowsnest_store::Error;
+use crowsnest_store::{Error, States};
 use parking_lot::Mutex;
 use source::Source;
 use state::CheckpointStore;
@@ -144,18 +145,12 @@ impl Index {
     /// Creates an exporter; the caller runs it.
     pub fn exporter(&self, export: Export) -> Exporter {
         let Export { name, destination, client, selection, options } = export;
-        let shared = &self.inner.shared;
-        let source = Source {
-            store: Arc::clone(&shared.store),
-            tail: Arc::clone(&shared.tail),
-            has_secret_values: shared.options.keep.secret_values,
-        };
         Exporter {
             name,
             destination,
             client,
-            source,
-            states: Arc::clone(&shared.states),
+            source: self.change_source(),
+            states: self.collection_states(),
             checkpoints: self.checkpoints(),
             engines: Arc::clone(&self.inner.engines),
             selection,
@@ -163,6 +158,21 @@ impl Index {
             progress: watch::Sender::default(),
             dead_letters: Exporter::new_dead_letters(),
         }
+    }
+
+    /// Changes of the store, for followers that write them elsewhere.
+    pub fn change_source(&self) -> ChangeSource {
+        let shared = &self.inner.shared;
+        Source {
+            store: Arc::clone(&shared.store),
+            tail: Arc::clone(&shared.tail),
+            has_secret_values: shared.options.keep.secret_values,
+        }
+    }
+
+    /// States of all collections.
+    pub fn collection_states(&self) -> Arc<States> {
+        Arc::clone(&self.inner.shared.states)
     }
 
     /// Checkpoints of all exports, by the name of the engine.

@@ -13,9 +13,10 @@ const MAX_REPLAYED_CHANGES: usize = 200;
 
 /// A change of an object.
 #[derive(Debug, Clone)]
-pub(super) struct ObjectChange {
+pub struct ObjectChange {
     pub seq: u64,
     pub key: RecordKey,
+    pub kind: Arc<str>,
     pub uid: String,
     /// None: deleted.
     pub object: Option<Object>,
@@ -23,7 +24,7 @@ pub(super) struct ObjectChange {
 
 /// Consecutive changes.
 #[derive(Debug, Default)]
-pub(super) struct ChangePage {
+pub struct ChangePage {
     pub changes: Vec<ObjectChange>,
     /// All changes up to here are in `changes` or precede them. If it equals the requested position, there are no more changes.
     pub position: u64,
@@ -31,7 +32,7 @@ pub(super) struct ChangePage {
 
 /// Store and tail of a cache.
 #[derive(Clone)]
-pub(super) struct Source {
+pub struct Source {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     /// The store keeps values of Secrets.
@@ -84,16 +85,35 @@ impl Source {
                 Replayed::Put(object) => ObjectChange {
                     seq: object.record.seq.0,
                     key: object.record.key.clone(),
+                    kind: Arc::clone(&object.record.kind),
                     uid: object.record.uid.clone(),
                     object: Some(object),
                 },
                 Replayed::Deleted { seq, .. } => {
                     let record = versions.remove(&seq).ok_or(ExportError::Pruned)?.record;
-                    ObjectChange { seq: seq.0, key: record.key.clone(), uid: record.uid.clone(), object: None }
+                    let kind = Arc::clone(&record.kind);
+                    ObjectChange { seq: seq.0, key: record.key.clone(), kind, uid: record.uid.clone(), object: None }
                 }
             });
         }
         Ok(page)
+    }
+
+    /// Objects that were changed last after the position, in order of seq, regardless of deletions; and the position to
+    /// continue from, None at the end.
+    pub async fn objects_after(&self, position: u64, limit: usize) -> Result<(Vec<Object>, Option<u64>), ExportError> {
+        let replayed = self.store.replay(Seq(position), limit).await?;
+        let next = replayed.last().map(|change| change.seq().0);
+        let object = |change| match change {
+            Replayed::Put(object) => Some(object),
+            Replayed::Deleted { .. } => None,
+        };
+        Ok((replayed.into_iter().filter_map(object).collect(), next))
+    }
+
+    /// Fails if deletions after the position are no longer kept.
+    pub async fn check_replayable(&self, position: u64) -> Result<(), ExportError> {
+        if self.store.pruned().await?.0 > position { Err(ExportError::Pruned) } else { Ok(()) }
     }
 
     /// Returns when there may be changes after the position.
@@ -115,6 +135,7 @@ fn object_change(change: &Change) -> ObjectChange {
     ObjectChange {
         seq: change.seq.0,
         key: record.key.clone(),
+        kind: Arc::clone(&record.kind),
         uid: record.uid.clone(),
         object: (change.kind != ChangeKind::Deleted).then(|| change.object.clone()),
     }

@@ -34,6 +34,8 @@ pub struct Running {
     registries: JoinHandle<()>,
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
+    graph_sinks: JoinHandle<()>,
+    graph_sink_counters: crowsnest_controllers::search::graph_sinks::Counters,
     /// Task that reports new replicas to agents.
     agent_notifications: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
@@ -98,6 +100,13 @@ impl Roles {
             counters: backend_store_counters.clone(),
         };
         let backend_stores = backend_stores.run(controller_runner.acts(), stop.clone());
+        let graph_sink_counters = crowsnest_controllers::search::graph_sinks::Counters::default();
+        let graph_sinks = crowsnest_controllers::search::graph_sinks::GraphSinks {
+            index: index.clone(),
+            local_addresses: config.local_endpoints,
+            counters: graph_sink_counters.clone(),
+        };
+        let graph_sinks = graph_sinks.run(controller_runner.acts(), stop.clone());
         let agent_notifications = newcomers::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
@@ -105,6 +114,8 @@ impl Roles {
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
             backend_store_counters,
+            graph_sinks: tokio::spawn(graph_sinks),
+            graph_sink_counters,
             agent_notifications: tokio::spawn(agent_notifications),
             registered,
             statuses: Statuses::default(),
@@ -143,6 +154,9 @@ impl Roles {
         if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
             note("backend stores", Err("the task stopped unexpectedly".to_owned()));
         }
+        if running.graph_sinks.is_finished() && !running.stop.is_cancelled() {
+            note("graph sinks", Err("the task stopped unexpectedly".to_owned()));
+        }
         if running.agent_notifications.is_finished() && !running.stop.is_cancelled() {
             note("agent notifications", Err("the task stopped unexpectedly".to_owned()));
         }
@@ -175,6 +189,9 @@ impl Running {
         if self.backend_stores.is_finished() {
             deaths.push("backend stores: the task stopped unexpectedly".to_owned());
         }
+        if self.graph_sinks.is_finished() {
+            deaths.push("graph sinks: the task stopped unexpectedly".to_owned());
+        }
         if self.agent_notifications.is_finished() {
             deaths.push("agent notifications: the task stopped unexpectedly".to_owned());
         }
@@ -184,6 +201,11 @@ impl Running {
     /// Metrics of the export to backend stores. Empty if another process exports.
     pub fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
         self.backend_store_counters.series()
+    }
+
+    /// Metrics of the graph sinks. Empty if another process writes.
+    pub fn graph_sink_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
+        self.graph_sink_counters.series()
     }
 
     /// Explanations of objects' placements; an error until the caches have synced.

@@ -84,7 +84,7 @@ const EXTENSIONS: &[(&str, &str, bool)] = &[
 ];
 
 /// True if objects of the kind are namespaced; None for unknown kinds.
-pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
+pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     let mut known = BUILTIN.iter().chain(EXTENSIONS);
     known.find(|known| (known.0, known.1) == (group, kind)).map(|known| known.2)
 }

@@ -11,7 +11,7 @@ mod rule;
 mod selectors;
 
 pub use extensions::EXTENSIONS;
-pub use kinds::canonical_kind;
+pub use kinds::{canonical_kind, is_namespaced};
 pub use kubernetes::KUBERNETES;
 pub use rule::{CustomRelation, CustomRule, CustomTarget, Kind, Rule};
 pub use selectors::{PodSelection, SELECTING_KINDS, pod_selection};

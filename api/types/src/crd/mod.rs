@@ -14,7 +14,7 @@ pub use mismatch::mismatch;
 
 use serde_json::Value;
 
-use crate::{apps, autoscaling, config, multicluster, networking, policy, remedy, storage, work};
+use crate::{apps, autoscaling, config, multicluster, networking, policy, remedy, sink, storage, work};
 use definition::{Column, Definition, Version};
 
 const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", of: "date", description: "" };
@@ -131,6 +131,17 @@ fn others() -> Vec<Definition> {
     ]
 }
 
+fn sinks() -> Vec<Definition> {
+    let columns = vec![
+        text("ADDRESS", ".spec.address"),
+        text("CONNECTED", r#".status.conditions[?(@.type=="Connected")].status"#),
+        text("SYNCED", r#".status.conditions[?(@.type=="Synced")].status"#),
+        number("LAG", ".status.lag"),
+        AGE,
+    ];
+    vec![Definition::of(Version::of::<sink::GraphSink>().requires(&["spec"]).status().columns(columns)).uncategorised()]
+}
+
 fn internals() -> Vec<Definition> {
     vec![
         Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).unlimited_status()).uncategorised(),
@@ -143,7 +154,7 @@ fn internals() -> Vec<Definition> {
 /// All CustomResourceDefinitions. With a webhook, it converts the versions of bindings; without one, only their
 /// storage version is served.
 pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
-    [policies(), works(), interpreters(), autoscalers(), services(), others(), internals()]
+    [policies(), works(), interpreters(), autoscalers(), services(), others(), sinks(), internals()]
         .into_iter()
         .flatten()
         .map(|definition| definition.manifest(conversion))

@@ -58,7 +58,7 @@ impl fmt::Debug for TemplateKey {
 }
 
 /// API groups of the control plane itself, whose objects are never templates.
-const OWN_GROUPS: [&str; 10] = [
+const OWN_GROUPS: [&str; 11] = [
     "cluster.karmada.io",
     "policy.karmada.io",
     "work.karmada.io",
@@ -67,6 +67,7 @@ const OWN_GROUPS: [&str; 10] = [
     "autoscaling.karmada.io",
     "remedy.karmada.io",
     "apps.karmada.io",
+    "sink.crowsnest.io",
     "storage.crowsnest.io",
     "events.k8s.io",
 ];

@@ -4,9 +4,9 @@ use crowsnest_index::export::{ExportFailure, ExportProgress, ExportState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Condition: the engine responds and accepts the credentials.
-pub(super) const CONNECTED: &str = "Connected";
+pub(in crate::search) const CONNECTED: &str = "Connected";
 /// Condition: the engine contains the selected objects as they are in the cache.
-pub(super) const SYNCED: &str = "Synced";
+pub(in crate::search) const SYNCED: &str = "Synced";
 
 /// Maximum lag, in changes, at which an export counts as synchronized.
 const MAX_SYNCED_LAG: u64 = 1_000;
@@ -26,10 +26,10 @@ pub(super) enum ExportStatus {
 
 /// Status, reason and message of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ConditionState {
-    is_true: bool,
-    reason: &'static str,
-    message: String,
+pub(in crate::search) struct ConditionState {
+    pub is_true: bool,
+    pub reason: &'static str,
+    pub message: String,
 }
 
 /// The new conditions of a registry whose conditions are `known`, or `None` if nothing changed. Other conditions are
@@ -40,9 +40,21 @@ pub(super) fn conditions(
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
-    let is_managed = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
+    let states = export_status.map(condition_states).into_iter().flatten();
+    replace_conditions(known, &[CONNECTED, SYNCED], states, generation, now)
+}
+
+/// The conditions with those of the `managed` types replaced, or `None` if nothing changed.
+pub(in crate::search) fn replace_conditions(
+    known: &[Condition],
+    managed: &[&str],
+    states: impl IntoIterator<Item = (&'static str, ConditionState)>,
+    generation: Option<i64>,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let is_managed = |condition: &Condition| managed.contains(&condition.type_.as_str());
     let mut next: Vec<Condition> = known.iter().filter(|condition| !is_managed(condition)).cloned().collect();
-    for (kind, state) in export_status.map(condition_states).into_iter().flatten() {
+    for (kind, state) in states {
         let status = if state.is_true { "True" } else { "False" };
         let before = known.iter().find(|condition| condition.type_ == kind);
         let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());

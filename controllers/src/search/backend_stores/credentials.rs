@@ -18,7 +18,7 @@ use crowsnest_admission::backend_store::{Destination, SecretName};
 
 /// Reason why no client can be created.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClientSetupError {
+pub(in crate::search) enum ClientSetupError {
     #[error("cannot read the Secret {name}: {source}")]
     Secret {
         name: SecretName,
@@ -93,13 +93,13 @@ pub(super) async fn create_client(
 }
 
 /// Values of a Secret.
-struct SecretData<'n> {
+pub(in crate::search) struct SecretData<'n> {
     name: &'n SecretName,
     data: BTreeMap<String, Vec<u8>>,
 }
 
 impl<'n> SecretData<'n> {
-    async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, ClientSetupError> {
+    pub async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, ClientSetupError> {
         let secrets = Resource::builtin("", "v1", "secrets", "Secret", true);
         let found = objects.get(Target::new(&secrets, &name.namespace, &name.name)).await;
         let found =
@@ -110,7 +110,7 @@ impl<'n> SecretData<'n> {
         Ok(Self { name, data: data.filter_map(decoded).collect() })
     }
 
-    fn text(&self, key: &'static str) -> Result<String, ClientSetupError> {
+    pub fn text(&self, key: &'static str) -> Result<String, ClientSetupError> {
         let value = self.data.get(key).ok_or_else(|| ClientSetupError::NoKey { name: self.name.clone(), key })?;
         let text =
             std::str::from_utf8(value).map_err(|_| ClientSetupError::NotText { name: self.name.clone(), key })?;

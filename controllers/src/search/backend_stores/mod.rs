@@ -4,8 +4,8 @@
 //! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
 //! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEANUP_TIMEOUT`].
 
-mod conditions;
-mod credentials;
+pub(super) mod conditions;
+pub(super) mod credentials;
 mod desired;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,26 +21,38 @@ const WORK_GROUP: &str = "work.karmada.io";
 
 /// Edges that an object states, and the keys by which other objects refer to it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Links {
+pub struct Links {
     pub own: Vec<u64>,
     pub links: Vec<Link>,
 }
 
 /// An edge that a field of an object states.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Link {
+pub struct Link {
     pub edge: EdgeType,
     /// True: the edge begins at the object with the field. False: it ends there.
     pub forward: bool,
     pub target: Target,
     pub via: String,
     /// Column of the text index with the key of the target.
-    pub column: Option<Key>,
+    pub(crate) column: Option<Key>,
+    /// The object at the other end as the field names it; None for Pods and for objects without a name of their own.
+    pub named: Option<NamedObject>,
+}
+
+/// An object of a cluster that another one names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedObject {
+    pub cluster: String,
+    /// An owner without a stated namespace has that of its dependent, also if its kind is cluster-scoped.
+    pub object: ObjectKey,
+    /// The only uid that is meant; empty for any.
+    pub uid: String,
 }
 
 /// The other end of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Target {
+pub enum Target {
     /// The objects with this key.
     Key(u64),
     /// Pods with matching labels, in the namespace and cluster of the object with the field.
@@ -83,7 +95,7 @@ struct LinkReader<'o> {
 
 impl LinkReader<'_> {
     fn add(&mut self, edge: EdgeType, forward: bool, target: Target, via: impl Into<String>, column: Option<Key>) {
-        self.links.links.push(Link { edge, forward, target, via: via.into(), column });
+        self.links.links.push(Link { edge, forward, target, via: via.into(), column, named: None });
     }
 
     /// A link to an object of the same cluster by its uid.
@@ -93,9 +105,17 @@ impl LinkReader<'_> {
         }
     }
 
+    /// Names the object at the other end of the last link.
+    fn name(&mut self, cluster: &str, object: ObjectKey, uid: &str) {
+        if let Some(link) = self.links.links.last_mut() {
+            link.named = Some(NamedObject { cluster: cluster.to_owned(), object, uid: uid.to_owned() });
+        }
+    }
+
     /// A link to an object of the same cluster by its name.
     fn add_object(&mut self, edge: EdgeType, forward: bool, object: &ObjectKey, via: &str, column: Option<Key>) {
         self.add(edge, forward, Target::Key(Key::from_object(self.cluster, object)), via, column);
+        self.name(self.cluster, object.clone(), "");
     }
 
     fn own(&mut self, group: &str) {
@@ -118,10 +138,14 @@ impl LinkReader<'_> {
         const VIA: &str = "metadata.ownerReferences";
         let record = &self.object.record;
         let is_slice = (group, &*record.kind) == ("discovery.k8s.io", "EndpointSlice");
-        for owner in record.owners()? {
+        for owner in record.owners()?.iter().filter(|owner| !owner.uid.is_empty()) {
+            let group = group_of_reference(&owner.api_version, &owner.kind);
+            let object = ObjectKey::new(group, &owner.kind, &record.key.namespace, &owner.name);
             self.add_uid(EdgeType::Owns, false, &owner.uid, VIA, Some(Key::Owner));
+            self.name(self.cluster, object.clone(), &owner.uid);
             if is_slice && owner.kind == "Service" {
                 self.add_uid(EdgeType::RoutesTo, false, &owner.uid, VIA, None);
+                self.name(self.cluster, object, &owner.uid);
             }
         }
         Ok(())
@@ -146,7 +170,10 @@ impl LinkReader<'_> {
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
             match about.uid.as_str() {
                 "" => self.add_object(EdgeType::About, true, &involved_object_key(about), via, Some(Key::About)),
-                uid => self.add_uid(EdgeType::About, true, uid, via, Some(Key::About)),
+                uid => {
+                    self.add_uid(EdgeType::About, true, uid, via, Some(Key::About));
+                    self.name(self.cluster, involved_object_key(about), uid);
+                }
             }
         }
         Ok(())
@@ -161,10 +188,16 @@ impl LinkReader<'_> {
             "Work" => ("spec.workload.manifests[].metadata.annotations", "spec.workload.manifests[]"),
             _ => ("spec.resource.uid", ""),
         };
-        self.add_uid(EdgeType::PropagatedTo, false, &propagation.template, template, Some(Key::About));
-        for copy in &propagation.copies {
+        if !propagation.template.is_empty() {
+            self.add_uid(EdgeType::PropagatedTo, false, &propagation.template, template, Some(Key::About));
+            if let Some(object) = propagation.template_object {
+                self.name(self.cluster, object, &propagation.template);
+            }
+        }
+        for copy in propagation.copies {
             let target = Target::Key(Key::from_object(&copy.cluster, &copy.object));
             self.add(EdgeType::PropagatedTo, true, target, copies, Some(Key::About));
+            self.name(&copy.cluster, copy.object, "");
         }
         if propagation.limits {
             let target = Target::Key(bindings(self.cluster, &record.key.namespace));
@@ -186,6 +219,11 @@ impl LinkReader<'_> {
             let target = Target::Key(Key::from_uid(CONTROL_PLANE, template));
             let via = format!("metadata.annotations[{}]", annotation::RESOURCE_TEMPLATE_UID);
             self.add(EdgeType::PropagatedTo, false, target, via, None);
+            let record = &self.object.record;
+            let (group, key) = (&record.key.resource().group, &record.key);
+            // A copy has the name of its template.
+            let object = ObjectKey::new(group, &record.kind, &key.namespace, &key.name);
+            self.name(CONTROL_PLANE, object, template);
         }
         let (namespace, name) =
             (named(annotation::RESOURCE_BINDING_NAMESPACE), named(annotation::RESOURCE_BINDING_NAME));

@@ -13,6 +13,7 @@ mod node;
 mod tests;
 
 pub use crate::plan::relations::{CLOSURE_STEPS, Side};
+pub use links::{Link, Links, NamedObject, Target};
 
 use crate::Searcher;
 use crate::document::qualified_kind;

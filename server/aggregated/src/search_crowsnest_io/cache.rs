@@ -47,6 +47,7 @@ pub async fn metrics(
     series.extend(tunnel_series(&running.fleet));
     series.extend(running.controller_runner.series());
     series.extend(running.backend_store_series());
+    series.extend(running.graph_sink_series());
     series.extend(more_series);
     let metrics = running.controller_runner.metrics();
     metrics_response(series, |text| process_metrics.write(text).and_then(|()| metrics.write(text)))

@@ -5,6 +5,7 @@
 
 mod certificates;
 mod checks;
+mod graph_sinks;
 mod permissions;
 mod tls_chains;
 
@@ -72,6 +73,7 @@ async fn run_checks(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec
     findings.push(check_leader(client).await?);
     findings.extend(check_members(client).await?);
     findings.extend(check_search_index(client).await?);
+    findings.extend(graph_sinks::check_graph_sinks(client).await?);
     Ok(findings)
 }
 

@@ -102,6 +102,8 @@ const REQUIREMENTS: &[Requirement] = &[
     ),
     (CONTROLLERS, "get list watch delete", "apps.karmada.io", "workloadrebalancers", ""),
     (CONTROLLERS, "patch", "apps.karmada.io", "workloadrebalancers/status", ""),
+    (CONTROLLERS, "get list watch", "sink.crowsnest.io", "graphsinks", ""),
+    (CONTROLLERS, "patch", "sink.crowsnest.io", "graphsinks/status", ""),
     (CONTROLLERS, "get list watch", "remedy.karmada.io", "remedies", ""),
     (CONTROLLERS, "get list watch update", "autoscaling.karmada.io", "federatedhpas cronfederatedhpas", ""),
     (CONTROLLERS, "update", "autoscaling.karmada.io", "federatedhpas/status cronfederatedhpas/status", ""),

@@ -1,0 +1,71 @@
+//! sink.crowsnest.io/v1alpha1: stores outside of Crowsnest that are kept equal to the cache. Written by users; the status is
+//! written by the graph sink controller.
+
+use crate::object::{api_structs, is_default, kind};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// The API group of this module.
+pub const GROUP: &str = "sink.crowsnest.io";
+
+kind! {
+    /// GraphSink keeps a graph database equal to the objects of the fleet that a ServiceAccount may list.
+    GraphSink, Namespaced, "sink.crowsnest.io", "v1alpha1", "graphsinks" {
+        spec: GraphSinkSpec,
+        status(skip): GraphSinkStatus,
+    }
+}
+
+api_structs! {
+    /// GraphSinkSpec is the database and the objects that are written to it.
+    pub struct GraphSinkSpec {
+        /// Address is the Bolt address of the database: bolt://HOST:PORT, or bolt+s://HOST:PORT with TLS. Credentials are sent
+        /// with TLS only.
+        #[schemars(length(min = 1))]
+        pub address: String,
+        /// SecretRef names a Secret in the namespace of the sink, with the keys username and password, and
+        /// ca.crt for a private certificate authority. Without it, the database must need no authentication.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub secret_ref: Option<SinkSecretReference>,
+        /// Database is the name of the database. Defaults to the default database of the user. It belongs to this sink alone.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub database: String,
+        /// Query selects objects, in the query language of searches. Defaults to all.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub query: String,
+        /// ServiceAccountName is the ServiceAccount in the namespace of the sink whose permissions in each cluster decide
+        /// which objects are written.
+        #[schemars(length(min = 1))]
+        pub service_account_name: String,
+    }
+
+    /// SinkSecretReference names a Secret in the namespace of the sink.
+    pub struct SinkSecretReference {
+        #[schemars(length(min = 1))]
+        pub name: String,
+    }
+
+    /// GraphSinkStatus is the state of the graph.
+    pub struct GraphSinkStatus {
+        /// ObservedGeneration is the generation of the spec that the sink follows.
+        #[serde(skip_serializing_if = "is_default")]
+        pub observed_generation: i64,
+        /// Conditions are Connected and Synced.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub conditions: Vec<Condition>,
+        /// Lag is the number of changes of the cache that the graph may lack.
+        pub lag: i64,
+        /// NodesWritten is the number of nodes written since the process started.
+        #[serde(skip_serializing_if = "is_default")]
+        pub nodes_written: i64,
+        /// NodesRemoved is the number of nodes removed since the process started, sweeps included.
+        #[serde(skip_serializing_if = "is_default")]
+        pub nodes_removed: i64,
+        /// UndecidedClusters are clusters in which the permissions of the ServiceAccount are unknown at present: their nodes
+        /// stay as they are.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub undecided_clusters: Vec<String>,
+        /// LastError is the last error, with the next step.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub last_error: String,
+    }
+}

@@ -1,0 +1,193 @@
+//! Status of a GraphSink, computed from the progress of its sink. Pure.
+
+use crowsnest_api::sink::{GraphSink, GraphSinkStatus};
+use crowsnest_graph::{SinkProgress, SinkState};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use crate::search::backend_stores::conditions::{CONNECTED, ConditionState, SYNCED, replace_conditions};
+
+/// Maximum lag, in changes, at which a graph counts as synchronized.
+const MAX_SYNCED_LAG: u64 = 1_000;
+/// Maximum length of a message of the database, in characters.
+const MAX_MESSAGE_CHARS: usize = 600;
+
+/// State of a sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SinkStatus {
+    /// It cannot be started: a reason of the conditions, and a message.
+    Unusable {
+        reason: &'static str,
+        message: String,
+    },
+    Running(Box<SinkProgress>),
+}
+
+/// The new status, or `None` if nothing notable changed. Counters alone are written with `with_counters`.
+pub(super) fn next_status(
+    sink: &GraphSink,
+    sink_status: &SinkStatus,
+    with_counters: bool,
+    now: &Time,
+) -> Option<GraphSinkStatus> {
+    let (before, generation) = (&sink.status, sink.metadata.generation);
+    let states = [(CONNECTED, connected_state(sink_status)), (SYNCED, synced_state(sink_status))];
+    let conditions = replace_conditions(&before.conditions, &[CONNECTED, SYNCED], states, generation, now);
+    let is_notable = conditions.is_some() || before.observed_generation != generation.unwrap_or_default();
+    let conditions = conditions.unwrap_or_else(|| before.conditions.clone());
+    let observed_generation = generation.unwrap_or_default();
+    let status = match sink_status {
+        SinkStatus::Unusable { message, .. } => {
+            GraphSinkStatus { observed_generation, conditions, last_error: truncate(message), ..before.clone() }
+        }
+        SinkStatus::Running(progress) => GraphSinkStatus {
+            observed_generation,
+            conditions,
+            lag: number(progress.lag()),
+            nodes_written: number(progress.written),
+            nodes_removed: number(progress.removed + progress.swept),
+            undecided_clusters: progress.undecided.clone(),
+            last_error: match &progress.state {
+                SinkState::Waiting { message, .. } => truncate(message),
+                // The last error is kept until the sink writes again.
+                SinkState::Following => String::new(),
+                SinkState::Connecting | SinkState::Loading => before.last_error.clone(),
+            },
+        },
+    };
+    let has_changed = status != *before;
+    (has_changed && (is_notable || with_counters)).then_some(status)
+}
+
+/// The merge patch that writes a status: fields that it omits are deleted.
+pub(super) fn status_patch(status: &GraphSinkStatus) -> Value {
+    let mut fields = json!({"observedGeneration": null, "conditions": null, "nodesWritten": null, "nodesRemoved": null,
+        "undecidedClusters": null, "lastError": null});
+    if let (Value::Object(written), Value::Object(all)) = (json!(status), &mut fields) {
+        all.extend(written);
+    }
+    json!({"status": fields})
+}
+
+fn connected_state(sink_status: &SinkStatus) -> ConditionState {
+    let progress = match sink_status {
+        SinkStatus::Unusable { reason, message } => return false_state(reason, message),
+        SinkStatus::Running(progress) => progress,
+    };
+    match &progress.state {
+        SinkState::Waiting { failure, message } if !progress.connected => false_state(failure.reason(), message),
+        _ if progress.connected => {
+            ConditionState { is_true: true, reason: "DatabaseAnswers", message: "the database answers".to_owned() }
+        }
+        _ => false_state("Connecting", "the database has not answered yet"),
+    }
+}
+
+fn synced_state(sink_status: &SinkStatus) -> ConditionState {
+    let progress = match sink_status {
+        SinkStatus::Unusable { reason, message } => return false_state(reason, message),
+        SinkStatus::Running(progress) => progress,
+    };
+    match &progress.state {
+        SinkState::Connecting => false_state("Connecting", "the database has not answered yet"),
+        SinkState::Loading => false_state("Loading", "all objects are being written"),
+        SinkState::Waiting { failure, message } => false_state(failure.reason(), message),
+        SinkState::Following if progress.lag() > MAX_SYNCED_LAG => {
+            // Rounded, so that the message changes rarely; the metric has the exact number.
+            let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
+            false_state("Lagging", &format!("more than {magnitude} changes are not written yet"))
+        }
+        SinkState::Following if !progress.undecided.is_empty() => {
+            let clusters = progress.undecided.join(", ");
+            false_state(
+                "PermissionsUnknown",
+                &format!(
+                    "the permissions of the ServiceAccount in {clusters} are unknown: their nodes stay as they are"
+                ),
+            )
+        }
+        SinkState::Following => ConditionState {
+            is_true: true,
+            reason: "UpToDate",
+            message: "the graph has the selected objects".to_owned(),
+        },
+    }
+}
+
+fn false_state(reason: &'static str, message: &str) -> ConditionState {
+    ConditionState { is_true: false, reason, message: truncate(message) }
+}
+
+fn truncate(message: &str) -> String {
+    message.chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_graph::SinkFailure;
+    use k8s_openapi::jiff::Timestamp;
+    use rstest::rstest;
+
+    fn now() -> Time {
+        Time(Timestamp::from_second(5).unwrap())
+    }
+
+    fn running(state: SinkState, connected: bool, lag: u64, undecided: &[&str]) -> SinkStatus {
+        SinkStatus::Running(Box::new(SinkProgress {
+            state,
+            connected,
+            position: 10,
+            latest: 10 + lag,
+            written: 7,
+            undecided: undecided.iter().map(|name| (*name).to_owned()).collect(),
+            ..SinkProgress::default()
+        }))
+    }
+
+    fn away() -> SinkState {
+        SinkState::Waiting { failure: SinkFailure::Unreachable, message: "refused; check it".to_owned() }
+    }
+
+    #[rstest]
+    #[case::new(running(SinkState::Connecting, false, 0, &[]), ["Connected=False Connecting", "Synced=False Connecting"], "")]
+    #[case::loading(running(SinkState::Loading, true, 9, &[]), ["Connected=True DatabaseAnswers", "Synced=False Loading"], "")]
+    #[case::equal(running(SinkState::Following, true, 1_000, &[]), ["Connected=True DatabaseAnswers", "Synced=True UpToDate"], "")]
+    #[case::behind(running(SinkState::Following, true, 54_321, &[]), ["Connected=True DatabaseAnswers", "Synced=False Lagging"], "")]
+    #[case::undecided(running(SinkState::Following, true, 0, &["m1"]),
+        ["Connected=True DatabaseAnswers", "Synced=False PermissionsUnknown"], "")]
+    #[case::away(running(away(), false, 0, &[]), ["Connected=False Unreachable", "Synced=False Unreachable"], "refused; check it")]
+    #[case::unusable(SinkStatus::Unusable { reason: "InvalidQuery", message: "why".to_owned() },
+        ["Connected=False InvalidQuery", "Synced=False InvalidQuery"], "why")]
+    fn conditions_have_reasons(#[case] sink_status: SinkStatus, #[case] expected: [&str; 2], #[case] last_error: &str) {
+        let mut sink = GraphSink::default();
+        sink.metadata.generation = Some(3);
+        let status = next_status(&sink, &sink_status, false, &now()).unwrap();
+        let shown = status.conditions.iter().map(|of| format!("{}={} {}", of.type_, of.status, of.reason));
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
+        assert_eq!((status.observed_generation, status.last_error.as_str()), (3, last_error));
+        sink.status = status;
+        assert_eq!(next_status(&sink, &sink_status, true, &now()), None, "unchanged statuses are not written");
+    }
+
+    #[test]
+    fn counters_alone_are_written_seldom() {
+        let mut sink = GraphSink::default();
+        sink.status = next_status(&sink, &running(SinkState::Following, true, 0, &[]), false, &now()).unwrap();
+        let later = running(SinkState::Following, true, 5, &[]);
+        assert_eq!(next_status(&sink, &later, false, &now()), None);
+        assert_eq!(next_status(&sink, &later, true, &now()).map(|status| status.lag), Some(5));
+    }
+
+    #[test]
+    fn a_patch_deletes_what_a_status_omits() {
+        let patch = status_patch(&GraphSinkStatus { lag: 2, ..GraphSinkStatus::default() });
+        assert_eq!(patch["status"]["lastError"], Value::Null);
+        assert!(patch["status"].as_object().is_some_and(|status| status.contains_key("lastError")));
+        assert_eq!(patch["status"]["lag"], 2);
+    }
+}

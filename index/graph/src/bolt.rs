@@ -1,0 +1,203 @@
+//! Connection to a graph database over Bolt.
+
+use crate::error::SinkError;
+use neo4rs::{BoltList, BoltMap, BoltNull, BoltType, ConfigBuilder, Database, Graph, Query, Txn};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt;
+use std::io::Write as _;
+use std::time::Duration;
+
+/// Schemes of addresses. Routing to the leader of a cluster (`neo4j:`) needs unstable parts of the library.
+const SCHEMES: [&str; 2] = ["bolt", "bolt+s"];
+/// Maximum duration of one statement, and of opening a connection.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A database and its credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BoltTarget {
+    /// `bolt://HOST:PORT`, or `bolt+s://HOST:PORT` for TLS.
+    pub address: String,
+    /// Empty without credentials.
+    pub username: String,
+    pub password: String,
+    /// Empty: the default database of the user.
+    pub database: String,
+    /// CA certificates of the database in PEM; None: those of the system.
+    pub authority: Option<String>,
+}
+
+impl fmt::Debug for BoltTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, username, database, .. } = self;
+        write!(f, "BoltTarget {{ {address:?}, username: {username:?}, database: {database:?} }}")
+    }
+}
+
+/// Checks an address; returns its host and port.
+pub fn parse_address(address: &str) -> Result<(String, u16), SinkError> {
+    let invalid = |reason: &str| SinkError::Address { address: address.to_owned(), reason: reason.to_owned() };
+    let url = url::Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
+    if !SCHEMES.contains(&url.scheme()) {
+        return Err(invalid("the scheme must be bolt or bolt+s"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid("credentials belong in a Secret"));
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+        return Err(invalid("it must end with the port"));
+    }
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it has no host"))?;
+    Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(7687)))
+}
+
+/// A connection. One transaction at a time.
+pub struct Bolt {
+    graph: Graph,
+}
+
+/// Parameters of a statement.
+pub type Parameters = Vec<(&'static str, Value)>;
+
+impl Bolt {
+    /// Prepares a connection; it is opened with the first transaction.
+    pub fn new(target: &BoltTarget) -> Result<Self, SinkError> {
+        const WHAT: &str = "cannot use the address of the graph database";
+        parse_address(&target.address)?;
+        let mut config = ConfigBuilder::default()
+            .uri(&target.address)
+            .user(&target.username)
+            .password(&target.password)
+            .max_connections(1);
+        if !target.database.is_empty() {
+            config = config.db(Database::from(target.database.as_str()));
+        }
+        // The library takes a file, which it reads here.
+        let file = target.authority.as_deref().map(write_temp_file).transpose().map_err(SinkError::Authority)?;
+        if let Some(file) = &file {
+            config = config.with_client_certificate(file.path());
+        }
+        let config = config.build().map_err(SinkError::bolt(WHAT))?;
+        let graph = Graph::connect(config).map_err(SinkError::bolt(WHAT))?;
+        Ok(Self { graph })
+    }
+
+    pub async fn begin(&self) -> Result<Transaction, SinkError> {
+        const WHAT: &str = "cannot connect to the graph database";
+        let transaction = with_timeout(WHAT, self.graph.start_txn()).await?;
+        Ok(Transaction { transaction })
+    }
+}
+
+fn write_temp_file(text: &str) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(text.as_bytes())?;
+    file.flush()?;
+    Ok(file)
+}
+
+/// A transaction; rolled back unless it is committed.
+pub struct Transaction {
+    transaction: Txn,
+}
+
+impl Transaction {
+    /// Runs a statement without a result.
+    pub async fn run(&mut self, what: &'static str, text: &str, parameters: Parameters) -> Result<(), SinkError> {
+        with_timeout(what, self.transaction.run(query(text, parameters))).await
+    }
+
+    /// Runs a statement and reads its rows.
+    pub async fn rows<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        text: &str,
+        parameters: Parameters,
+    ) -> Result<Vec<T>, SinkError> {
+        let transaction = &mut self.transaction;
+        with_timeout(what, async {
+            let mut stream = transaction.execute(query(text, parameters)).await?;
+            let mut rows = Vec::new();
+            while let Some(row) = stream.next(transaction.handle()).await? {
+                rows.push(row.to::<T>()?);
+            }
+            Ok(rows)
+        })
+        .await
+    }
+
+    pub async fn commit(self) -> Result<(), SinkError> {
+        with_timeout("cannot commit to the graph database", self.transaction.commit()).await
+    }
+}
+
+async fn with_timeout<T>(
+    what: &'static str,
+    work: impl Future<Output = Result<T, neo4rs::Error>>,
+) -> Result<T, SinkError> {
+    match tokio::time::timeout(TIMEOUT, work).await {
+        Ok(done) => done.map_err(SinkError::bolt(what)),
+        Err(_) => Err(SinkError::Slow { what, after: TIMEOUT }),
+    }
+}
+
+fn query(text: &str, parameters: Parameters) -> Query {
+    let parameters = parameters.into_iter().map(|(name, value)| (name, bolt_value(value)));
+    Query::new(text.to_owned()).params(parameters)
+}
+
+/// JSON as a value of Bolt. Numbers are integers where they can be.
+fn bolt_value(value: Value) -> BoltType {
+    match value {
+        Value::Null => BoltType::Null(BoltNull),
+        Value::Bool(value) => value.into(),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => number.into(),
+            None => number.as_f64().unwrap_or_default().into(),
+        },
+        Value::String(text) => text.into(),
+        Value::Array(list) => BoltType::List(BoltList::from(list.into_iter().map(bolt_value).collect::<Vec<_>>())),
+        Value::Object(map) => {
+            let entries = map.into_iter().map(|(key, value)| (key.into(), bolt_value(value)));
+            BoltType::Map(entries.collect::<BoltMap>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("bolt://graph.db.svc:7688", Ok(("graph.db.svc", 7688)))]
+    #[case("bolt+s://graph.example", Ok(("graph.example", 7687)))]
+    #[case("bolt://[::1]:7687", Ok(("::1", 7687)))]
+    #[case("neo4j://graph.example", Err("scheme"))]
+    #[case("bolt+ssc://graph.example", Err("scheme"))]
+    #[case("https://graph.example", Err("scheme"))]
+    #[case("bolt://a:b@graph.example", Err("Secret"))]
+    #[case("bolt://graph.example/db", Err("port"))]
+    #[case("graph.example:7687", Err("scheme"))]
+    #[case("bolt://", Err("host"))]
+    #[case("", Err("relative"))]
+    fn addresses_are_checked(#[case] address: &str, #[case] expected: Result<(&str, u16), &str>) {
+        match (parse_address(address), expected) {
+            (Ok(found), Ok((host, port))) => assert_eq!(found, (host.to_owned(), port)),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+            (found, _) => panic!("{address}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let target = BoltTarget {
+            address: "bolt://graph.example".to_owned(),
+            username: "neo4j".to_owned(),
+            password: "hunter2".to_owned(),
+            database: String::new(),
+            authority: None,
+        };
+        assert!(!format!("{target:?}").contains("hunter2"));
+    }
+}

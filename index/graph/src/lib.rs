@@ -1,0 +1,28 @@
+//! Graph sinks: keep a graph database equal to what a ServiceAccount may read in the cache.
+//!
+//! [`model`] turns objects into nodes and edges, [`batch`] plans the rows of a transaction, [`sweep`] decides which
+//! collections may be swept, [`cypher`] has the texts of the statements: all of these are pure. A [`sink::GraphSink`]
+//! follows the changes of the store and writes them over Bolt.
+//!
+//! Values are parameters. Only labels and types of edges are part of a statement's text; labels are kinds that a cluster
+//! serves, of letters and digits.
+
+pub mod batch;
+pub mod bolt;
+pub mod cypher;
+pub mod error;
+mod generation;
+mod load_selectors;
+pub mod model;
+pub mod progress;
+pub mod selectors;
+pub mod sink;
+pub mod sweep;
+pub mod visibility;
+mod writer;
+
+pub use bolt::{Bolt, BoltTarget};
+pub use error::{SinkError, SinkFailure};
+pub use progress::{SinkProgress, SinkState};
+pub use sink::{GraphSink, SinkConfig, SinkOptions, SinkSource};
+pub use visibility::{IndexVisibility, Visibility, Visible};
